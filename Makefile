@@ -179,7 +179,7 @@ docs: $(VENV)/tests-installed ## build the documentation into build/site, warnin
 	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="https?:' build/site --include='*.html' || \
 	  { echo "error: these pages load something from the network; keep it in docs/site" >&2; exit 1; }
 
-docs-reference: $(VENV)/installed ## write docs/experiment-file.md, docs/commands.md and docs/method-list.md again from the code
+docs-reference: $(VENV)/installed ## write the pages and tables of docs that follow from the code again
 	@mkdir -p build
 	$(BIN)/python -m docs.reference.experiment_file > build/experiment-file.md && mv build/experiment-file.md docs
 	$(BIN)/python -m docs.reference.commands > build/commands.md && mv build/commands.md docs

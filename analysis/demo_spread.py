@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from areabench import open_sweep
-from areabench.experiment.labels import METHOD_NAMES
+from areabench.experiment.labels import method_label
 from areabench.results.statistics import spread_of
 
 CONFIDENCE = 0.95
@@ -43,7 +43,7 @@ def main(folder: str) -> None:
     seeds = max(map(len, found.values()))
     print(f"The same methods simulated with {seeds} seeds (other data splits, rates and delays), accuracy at the end:")
     for method, values in found.items():
-        spread, name = spread_of(list(values.values())), METHOD_NAMES[method]
+        spread, name = spread_of(list(values.values())), method_label(method)
         if spread is None:
             print(f"  {name:<10} diverged with every seed")
             continue
@@ -52,7 +52,7 @@ def main(folder: str) -> None:
         difference, half_width = compared(found[better], found[other])
         verdict = "is better than" if difference > half_width else "cannot be told apart from"
         print(
-            f"  {METHOD_NAMES[better]} {verdict} {METHOD_NAMES[other]}: "
+            f"  {method_label(better)} {verdict} {method_label(other)}: "
             f"{difference:.1f} ± {half_width:.1f} points ({100 * CONFIDENCE:.0f} % interval)"
         )
 

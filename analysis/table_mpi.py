@@ -16,7 +16,7 @@ from paper.published import BesidePaper, beside_paper, is_in_range, spread_word
 
 import areabench
 from areabench.errors import UserError
-from areabench.experiment.labels import describe_rates, describe_setting, method_label
+from areabench.experiment.labels import describe_setting, method_label
 from areabench.results.cells import Cell
 from areabench.results.comparison import RunComparison, compare_runs
 from areabench.results.grouping import comparisons_of
@@ -155,7 +155,7 @@ def _time_row(one: Twins) -> list[str]:
 def cell_word(cell: Cell) -> str:
     """Method, step size and rates."""
     label = method_label(cell.experiment.method.name)
-    return f"{label}, {cell.step_size:g}, {describe_rates(cell.experiment.rates).partition(' ')[0]}"
+    return f"{label}, {cell.step_size:g}, {cell.experiment.rates.describe().partition(' ')[0]}"
 
 
 def _spread(spread: Spread | None, *, is_bold: bool = False) -> TableCell:

@@ -36,7 +36,7 @@ from contextlib import ExitStack  # noqa: E402
 
 import pytest  # noqa: E402
 
-from areabench.experiment.records import Experiment  # noqa: E402
+from areabench.experiment.experiment import Experiment  # noqa: E402
 from areabench.progress import Style  # noqa: E402
 from areabench.runfile.read import Run, open_run  # noqa: E402
 from areabench.transports.options import RunOptions  # noqa: E402

@@ -11,21 +11,25 @@ from paper.published import BesidePaper, PublishedCell, beside_paper, half_range
 from paper.rules import Gaps, largest_finite, score_gaps
 
 from areabench.errors import UserError
+from areabench.experiment.experiment import Experiment, Stop
 from areabench.experiment.labels import without_step_size
-from areabench.experiment.method_records import Area, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    Logistic,
-    NearlyIid,
-)
-from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment, ExponentialDelays, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import ConstantSchedule
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison
 from areabench.results.retention import best_by, every
 from areabench.results.statistics import DECIMALS, Spread
 from areabench.sweeps.read import Result
+from areabench.timing.exponential import ExponentialDelays
 
 RHO_TOLERANCE = 0.05
 _DIGIT = 10.0**-DECIMALS

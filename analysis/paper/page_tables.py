@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from paper.agreement import Kept, Match
 from paper.published import METHOD_LABELS, spread_word
 
-from areabench.experiment.labels import describe_rates, describe_setting, method_label
+from areabench.experiment.labels import describe_setting, method_label
 from areabench.views.tables.forms import TableCell, markdown, markdown_cell, markdown_line
 from areabench.views.tables.sheets import fixed, rho_word
 
@@ -45,7 +45,7 @@ def retention_table(groups: Sequence[Kept]) -> str:
 
 def _retention_row(group: Kept) -> list[TableCell]:
     experiment, kept, single = group.experiment, group.by_rule(), group.by_single_precision
-    words = [describe_setting(experiment), describe_rates(experiment.rates), method_label(experiment.method.name)]
+    words = [describe_setting(experiment), experiment.rates.describe(), method_label(experiment.method.name)]
     return [
         *(TableCell(word) for word in words),
         TableCell(f"{group.run[0]:g} – {group.run[-1]:g} ({len(group.run)})"),

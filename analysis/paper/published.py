@@ -12,23 +12,22 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from areabench.experiment.labels import METHOD_NAMES
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    Logistic,
-    Mnist,
-    NearlyIid,
-    SplitSettings,
-)
-from areabench.experiment.records import Experiment, NormalRates, RateSettings, UniformRates
+from areabench.experiment.experiment import Experiment
+from areabench.experiment.labels import method_label
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
+from areabench.problems.splits.rows import SplitSettings
 from areabench.results.cells import Cell
 from areabench.results.statistics import DECIMALS, Spread
+from areabench.timing.rates import NormalRates, RateSettings, UniformRates
 from areabench.views.tables.sheets import after_mean, fixed
 
 _IN_THE_TABLES = ("s-fedavg", "as-fedavg", "fedbuff", "area")
-METHOD_LABELS = {name: METHOD_NAMES[name] for name in _IN_THE_TABLES}
+METHOD_LABELS = {name: method_label(name) for name in _IN_THE_TABLES}
 RECOVERED_HORIZON_S = 15.0  # n = 4, M = 50: printed as 100 s, but the tables' own rho and loss fit 15 s
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from paper.published import published
 
-from areabench.experiment.problem_records import Mnist
-from areabench.problems.datasets import Dataset, default_cache, load
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.datasets import Dataset, default_cache
 from areabench.results.retention import Rule, Selection, by_step_size
 from areabench.runfile.read import open_run
 from areabench.sweeps.read import Result
@@ -62,7 +62,7 @@ def score_gaps(results: Sequence[Result]) -> Gaps:
     paths = [result.path for result in results if not result.has_diverged and result.path.is_file()]
     if not paths:
         return {}
-    data = load(Mnist(), default_cache(os.environ))
+    data = Mnist().load(default_cache(os.environ))
     shape = (data.classes, data.train_features.shape[1])
     found: dict[Path, float] = {}
     for first in range(0, len(paths), _MODELS_AT_ONCE):

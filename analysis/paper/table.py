@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 from paper.published import BesidePaper, beside_paper, spread_word
 from paper.rules import PUBLISHED
 
-from areabench.experiment.labels import describe_rates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, comparisons_of
 from areabench.results.retention import Rule
@@ -64,9 +63,7 @@ def paper_sheet(comparison: Comparison) -> Sheet:
     if has_gaps(comparison):
         columns.append("trials")
     groups = [
-        Group(
-            tuple(_row(comparison, entry.label, cell) for entry in row for cell in entry.cells), describe_rates(rates)
-        )
+        Group(tuple(_row(comparison, entry.label, cell) for entry in row for cell in entry.cells), rates.describe())
         for rates, row in comparison.rows.items()
     ]
     notes = (*notes_for_all(comparison), *notes_of(comparison))

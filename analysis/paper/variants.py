@@ -23,15 +23,15 @@ from paper.page_tables import (
 from paper.published import PublishedCell, published_cells, spread_word
 from paper.table import paper_tables
 
-from areabench.engine.scenario import build_delays
-from areabench.experiment.method_records import Area, SFedAvg
-from areabench.experiment.problem_records import Dirichlet
-from areabench.experiment.records import Experiment, NormalRates
-from areabench.methods.s_fedavg import s_fedavg
+from areabench.experiment.experiment import Experiment
+from areabench.methods.area import Area
+from areabench.methods.s_fedavg import SFedAvg, s_fedavg
+from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison
 from areabench.sweeps.read import Sweep
-from areabench.timing.rates import client_rates
+from areabench.timing.delays import Delays
+from areabench.timing.rates import NormalRates, client_rates
 from areabench.views.tables.forms import TableCell
 from areabench.views.tables.sheets import rho_word
 
@@ -236,7 +236,7 @@ def first_round_s(experiment: Experiment) -> float:
     """How long the first round of S-FedAvg takes: the longest of the first delays of the clients that it draws."""
     clients, method = experiment.clients.count, experiment.method
     assert isinstance(method, SFedAvg)
-    delays = build_delays(experiment.delays, client_rates(experiment.rates, clients, experiment.seed), experiment.seed)
+    delays = Delays(experiment.delays, client_rates(experiment.rates, clients, experiment.seed), experiment.seed)
     drawn = s_fedavg(clients, method.clients_per_round, experiment.seed).start(np.zeros(1)).state.drawn
     return max(delays.next_s(client) for client in drawn)
 

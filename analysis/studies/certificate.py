@@ -18,38 +18,31 @@ from studies.limits import weighted_minimiser
 from studies.points import Point
 from studies.statistics import Band, Floats, Interval, band
 
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import method_colour, method_label
-from areabench.experiment.method_records import (
-    Ace,
-    Aced,
-    AfaCd,
-    AfaCs,
-    Area,
-    AsFedAvg,
-    AsyncCommSgd,
-    AsyncSgd,
-    Ca2fl,
-    Dude,
-    Fadas,
-    Favas,
-    FedAsync,
-    FedBuff,
-    FedBuffPublished,
-    FedFix,
-    FedStaleWeight,
-    Ia2Sgd,
-    Malenia,
-    MethodSettings,
-    Mifa,
-    QuAfl,
-    Rennala,
-    Ringleader,
-    Ringmaster,
-    ServerAdam,
-    ServerMomentum,
-    SFedAvg,
-)
-from areabench.experiment.records import Experiment
+from areabench.methods.aced import Aced
+from areabench.methods.afa_cd import AfaCd
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.asynccomm_sgd import AsyncCommSgd
+from areabench.methods.base import MethodSettings
+from areabench.methods.ca2fl import Ca2fl
+from areabench.methods.favas import Favas
+from areabench.methods.fedasync import FedAsync
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.fedbuff_published import FedBuffPublished
+from areabench.methods.fedfix import FedFix
+from areabench.methods.fedstaleweight import FedStaleWeight
+from areabench.methods.gradient_tables import Ace, AfaCs, Dude, Ia2Sgd
+from areabench.methods.malenia import Malenia
+from areabench.methods.mifa import Mifa
+from areabench.methods.quafl import QuAfl
+from areabench.methods.rennala import Rennala
+from areabench.methods.ringleader import Ringleader
+from areabench.methods.ringmaster import Ringmaster
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.server_optimisers import Fadas, ServerAdam, ServerMomentum
 from areabench.problems.quadratic import QuadraticProblem
 from areabench.views.figures.style import label_axes, label_log_axis, styled
 

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.scenario import Scenario, build_scenario
-from areabench.experiment.problem_records import Logistic, TorchModule
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.extend import Arrival, Minibatches, Report, Step, Work
 from areabench.methods.base import Method
+from areabench.problems.logistic import Logistic
 from areabench.problems.minibatches import client_weights
+from areabench.problems.torch_module import TorchModule
 from areabench.transports.simulator import play_alone
 
 

@@ -13,8 +13,7 @@ from studies.points import Point, misfit
 from studies.statistics import Floats, band
 
 from areabench.experiment.labels import method_label
-from areabench.experiment.problem_records import Quadratic
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.views.figures.style import (
     entitle,
     grid,

@@ -12,7 +12,7 @@ from studies.points import Point
 from studies.statistics import Floats, Interval, band, fit_slope, spaced
 
 from areabench.experiment.labels import method_colour, method_label
-from areabench.experiment.method_records import AsyncSgd
+from areabench.methods.async_sgd import AsyncSgd
 from areabench.problems.quadratic import QuadraticProblem
 from areabench.views.figures.style import label_axes, label_log_axis, styled
 

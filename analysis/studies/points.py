@@ -13,7 +13,8 @@ from areabench.engine.events import State
 from areabench.engine.plugins.trust import check_trusted
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.records import Experiment, Theorem2Schedule
+from areabench.experiment.experiment import Experiment
+from areabench.methods.schedules import Theorem2Schedule
 from areabench.problems.base import Problem
 from areabench.runfile.read import open_run
 from areabench.sweeps.read import Sweep, open_sweep

@@ -12,8 +12,8 @@ from studies.letters import common_legend, typeset
 from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from studies.statistics import Floats, Interval, band, fit_slope, spaced
 
-from areabench.experiment.labels import METHOD_COLOURS
-from areabench.experiment.problem_records import Robust
+from areabench.experiment.labels import method_colour
+from areabench.problems.lipschitz import Robust
 from areabench.theory.applied import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound
 from areabench.views.figures.style import (
@@ -152,7 +152,7 @@ def _panel(axes: Axes, curve: Curve, power: float, size: float | str) -> None:
         axes.plot(curve.iterations, curve.closed, color="0.6", linestyle=":", label="bound, closed form")
     name = "bound, the proof's recursion" if curve.closed is not None else "bound"
     axes.plot(curve.iterations, curve.bound, color="black", linestyle="--", label=name)
-    colour = METHOD_COLOURS["area"]
+    colour = method_colour("area")
     axes.fill_between(curve.iterations, measured.low, measured.high, color=colour, alpha=0.25, linewidth=0)
     axes.plot(
         curve.iterations, measured.mean, color=colour, marker=marker, markersize=4, label="measured, 95 % interval"

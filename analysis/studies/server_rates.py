@@ -12,7 +12,7 @@ from studies.letters import common_legend, typeset
 from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from studies.statistics import Band, Floats, Interval, band, resampled_means
 
-from areabench.experiment.records import PoissonAggregation
+from areabench.methods.criteria import PoissonAggregation
 from areabench.theory.theorem2 import best_server_rate
 from areabench.views.figures.style import (
     entitle,

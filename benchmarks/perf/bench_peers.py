@@ -26,9 +26,9 @@ from bench_page import describe_machine, markdown_table, number
 from peers.environments import Needs, make_environment
 from peers.window import Plan, Report, checked
 
+from areabench.engine.data import load_data
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Mnist
-from areabench.problems.datasets import load
+from areabench.problems.data.mnist import Mnist
 
 HOME = Path("build") / "peers"
 
@@ -133,7 +133,7 @@ _QUIET = {
 
 def write_data(folder: Path) -> None:
     """MNIST's training images and labels as files that every numpy reads."""
-    data = load(Mnist(), folder)
+    data = load_data(Mnist(), folder)
     np.save(folder / "images.npy", data.train_features)
     np.save(folder / "labels.npy", data.train_labels)
 

@@ -20,8 +20,7 @@ from bench_page import describe_machine, markdown_table, number
 
 import areabench
 from areabench.engine.scenario import build_scenario
-from areabench.experiment.records import Privacy
-from areabench.methods.fixed_point import FixedPoint
+from areabench.methods.fixed_point import FixedPoint, Privacy
 from areabench.privacy.masks import MaskKeeper, MaskStream
 from areabench.problems.datasets import default_cache
 

@@ -22,25 +22,22 @@ from bench_page import describe_machine, markdown_table
 from areabench.arrays import Vector
 from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import Scenario, build_scenario
-from areabench.experiment.method_records import (
-    Ace,
-    AfaCs,
-    Area,
-    AsFedAvg,
-    AsyncSgd,
-    Ca2fl,
-    Fadas,
-    FedAsync,
-    FedBuff,
-    FedBuffPublished,
-    FedStaleWeight,
-    ServerMomentum,
-)
-from areabench.experiment.parse import load_experiment, to_toml
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
+from areabench.experiment.parse import load_experiment
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.ca2fl import Ca2fl
+from areabench.methods.fedasync import FedAsync
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.fedbuff_published import FedBuffPublished
+from areabench.methods.fedstaleweight import FedStaleWeight
+from areabench.methods.gradient_tables import Ace, AfaCs
+from areabench.methods.server_optimisers import Fadas, ServerMomentum
 from areabench.problems.logistic import FLOAT, LocalLogistic, LogisticProblem
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.sweeps.plan import load_sweep
 from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
 

@@ -34,8 +34,8 @@ from cost_point import (
 )
 
 from areabench.errors import UserError
-from areabench.experiment.labels import METHOD_NAMES
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
+from areabench.experiment.labels import method_label
 
 CLAIM_BYTES = 1e9
 TITLES: dict[Letter, str] = {
@@ -86,7 +86,7 @@ def megabytes(count: float) -> str:
 def axis_table(measured: Sequence[Measured], letter: Letter) -> str:
     """Times and peaks of one axis, one row per value."""
     chosen = [one for one in measured if one.point.letter == letter]
-    methods = [METHOD_NAMES[method] for method in dict.fromkeys(one.point.method for one in chosen)]
+    methods = [method_label(method) for method in dict.fromkeys(one.point.method for one in chosen)]
     heading = [letter, *(f"{method} µs" for method in methods), *(f"{method} MB" for method in methods)]
     rows = [heading + ["sent models MB", "memories MB", "start s"]]
     for value in dict.fromkeys(one.point.value for one in chosen):
@@ -110,7 +110,7 @@ def _value_cells(same: Sequence[Measured]) -> list[str]:
 def left_out(measured: Sequence[Measured], limit_bytes: float) -> str:
     """Which points were not measured, and why."""
     words = [
-        f"{METHOD_NAMES[one.point.method]} at {one.point.letter} = {one.point.value:,} is left out: its models alone "
+        f"{method_label(one.point.method)} at {one.point.letter} = {one.point.value:,} is left out: its models alone "
         f"take {models_bytes(one.point.experiment) / 1e9:.2g} GB, the limit is {limit_bytes / 1e9:g} GB: --memory-gb\n"
         for one in measured
         if one.cost is None
@@ -134,7 +134,7 @@ def claim(experiments: Sequence[Experiment], costs: Sequence[Cost]) -> str:
     rows = [("method", "updates", "s", "peak MB", "under 1 GB")]
     for experiment, cost in zip(experiments, costs, strict=True):
         verdict = "yes" if cost.peak_bytes < CLAIM_BYTES else "no"
-        name = METHOD_NAMES[experiment.method.name]
+        name = method_label(experiment.method.name)
         rows.append((name, f"{cost.updates:,}", f"{cost.run_s:.1f}", megabytes(cost.peak_bytes), verdict))
     count, parameters = experiments[0].clients.count, dimension(experiments[0])
     title = f"## {count:,} clients on the paper's problem: MNIST, non-IID, {parameters:,} parameters, M = 1, Delta = 4"

@@ -10,7 +10,7 @@ from cost_point import Cost, Letter, Measured, memories_bytes, versions_bytes
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from areabench.experiment.labels import METHOD_NAMES
+from areabench.methods import METHODS
 from areabench.views.figures.style import (
     label_axes,
     label_log_axis,
@@ -50,7 +50,7 @@ def draw(measured: Sequence[Measured]) -> Figure:
 
 
 def _draw_lines(axes: Axes, measured: Sequence[Measured], height: Callable[[Cost], float]) -> None:
-    for method, label in METHOD_NAMES.items():
+    for method, label in ((name, record.label) for name, record in METHODS.items()):
         points = [(one.point.value, height(one.cost)) for one in measured if one.point.method == method and one.cost]
         look = method_style(method)
         style = {"color": look.colour, "marker": look.marker, "linestyle": look.line}

@@ -23,19 +23,22 @@ from typing import Literal
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    Iid,
-    Logistic,
-    Mnist,
-    Quadratic,
-    Synthetic,
-)
-from areabench.experiment.records import Clients, Experiment, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.experiment.parse import parse_experiment
 from areabench.host import peak_bytes
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.base import MethodSettings
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.iid import Iid
 from areabench.progress import Style
+from areabench.settings.parse import to_toml
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 from areabench.transports.simulator import LaneRecorder, Simulator

@@ -42,14 +42,13 @@ from areabench.engine.messages import (
 )
 from areabench.engine.scenario import Scenario
 from areabench.errors import RunFailure
-from areabench.experiment.method_records import Area
-from areabench.experiment.parse import to_toml
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import Clients, Experiment, Record, Stop
-from areabench.methods.area import area
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area, area
 from areabench.problems.base import Problem
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.timing.delays import RoundTime
 from areabench.transports.clock import RealClock, sharpen_sleep
 from areabench.transports.mpi_server import MessageBuffer, MpiServerLink

@@ -22,12 +22,12 @@ from soak_page import Soak, holds, page
 from soak_samples import SHARES, TOKEN, Sampler, processes_of, read_samples, read_windows
 
 from areabench.errors import UserError
-from areabench.experiment.labels import METHOD_COLOURS
-from areabench.experiment.records import UniformRates
+from areabench.experiment.labels import method_colour
 from areabench.runfile.read import open_run
+from areabench.timing.rates import UniformRates
 from areabench.views.figures.style import label_axes, save, styled
 
-_BLUE, _ORANGE, _GREEN, _PINK = (METHOD_COLOURS[name] for name in ("area", "fedbuff", "as-fedavg", "s-fedavg"))
+_BLUE, _ORANGE, _GREEN, _PINK = (method_colour(name) for name in ("area", "fedbuff", "as-fedavg", "s-fedavg"))
 
 
 def draw(soak: Soak, path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from areabench.experiment.fields import Limits, OwnMethod, OwnPart, Settings
-from areabench.experiment.parse import name_of, options_of
-from areabench.experiment.problem_records import LARGEST, LARGEST_SIZE
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
+from areabench.methods.own import OwnMethod
+from areabench.settings.keys import Limits, Settings
+from areabench.settings.limits import LARGEST, LARGEST_SIZE
+from areabench.settings.parse import options_of, records_of
+from areabench.settings.parts import name_of
 
 _INTRODUCTION = """\
 # The experiment file
@@ -78,17 +80,18 @@ def experiment_reference() -> str:
     """Every key with type, unit, range and default, as Markdown."""
     hints = get_type_hints(Experiment)
     items = {item.name: item for item in fields(Experiment)}
-    sections = [name for name in items if is_dataclass(options_of(hints[name])[0])]
+    records = {name: records_of(item, hints[name]) for name, item in items.items()}
+    sections = [name for name in items if records[name]]
     top = _entries([items[name] for name in items if name not in sections], hints)
     parts = [_INTRODUCTION, f"## Top of the file\n\n{top}"]
-    parts += [_section(name, _variants(hints[name]), items[name]) for name in sections]
-    own = [name for name in sections if len(_variants(hints[name])) < len(options_of(hints[name]))]
+    parts += [_section(name, _package_parts(records[name]), items[name]) for name in sections]
+    own = [name for name in sections if len(_package_parts(records[name])) < len(records[name])]
     return "\n".join([*parts, _own_section(own), _COMBINATIONS])
 
 
-def _variants(kind: Any) -> list[Any]:
-    """The records of a section, without the user's own function, which has a section of its own."""
-    return [record for record in options_of(kind) if record not in (OwnPart, OwnMethod)]
+def _package_parts(records: Sequence[Any]) -> list[Any]:
+    """The records of a section without that of the user's own function, which has a section of its own."""
+    return [record for record in records if not getattr(record, "own", False)]
 
 
 def _own_section(names: Sequence[str]) -> str:

@@ -1,10 +1,15 @@
-"""The page docs/method-list.md, made from the catalogue of methods: make docs-reference."""
+"""The page docs/method-list.md and the tables at the head of docs/methods-*.md, made from the methods' files."""
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 
+from areabench.methods import METHODS
 from areabench.results.methods import listed_methods
+
+DOCS = Path(__file__).parents[1]
 
 _INTRODUCTION = """\
 # All methods
@@ -20,14 +25,37 @@ is generated: `make docs-reference`.
 """
 
 
+_HEAD = re.compile(r"<!-- head: make docs-reference -->\n.*?\n\n", re.DOTALL)
+
+
 def method_list() -> str:
     """All methods as a table in Markdown."""
     rows = [
-        f"| `{each.name}` | {each.summary} | {each.chooses} | {each.limit} | {each.memory} | {each.paper} |"
+        f"| [`{each.name}`]({METHODS[each.name].page}) | {each.summary} | {each.chooses} | {each.limit} | "
+        f"{each.memory} | {each.paper} |"
         for each in listed_methods()
     ]
     return _INTRODUCTION + "\n".join(rows) + "\n"
 
 
+def pages_with_heads() -> dict[Path, str]:
+    """The pages of the methods, each with the table of its methods."""
+    pages = {path: path.read_text(encoding="utf-8") for path in DOCS.glob("methods*.md")}
+    return {path: _HEAD.sub(_head(path.name), text) for path, text in pages.items()}
+
+
+def _head(page: str) -> str:
+    rows = [
+        f"| [{record.label}]({record.page.removeprefix(page)}) | `{name}` | {record.chooses} | {record.memory} | "
+        f"{record.limit} |"
+        for name, record in METHODS.items()
+        if record.page.partition("#")[0] == page
+    ]
+    titles = "| method | `method.name` | chosen by | server | under uneven rates |\n|---|---|---|---|---|\n"
+    return "<!-- head: make docs-reference -->\n" + titles + "\n".join(rows) + "\n\n"
+
+
 if __name__ == "__main__":
+    for path, text in pages_with_heads().items():
+        path.write_text(text, encoding="utf-8")
     sys.stdout.write(method_list())

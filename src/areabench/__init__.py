@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from areabench import theory
     from areabench.api import evaluate, export, launch, read_experiment, replay, resume, simulate, sweep
     from areabench.errors import RunFailure, UserError
-    from areabench.experiment.records import Experiment
+    from areabench.experiment.experiment import Experiment
     from areabench.results.table import sweep_table
     from areabench.runfile import observers
     from areabench.runfile.read import Run, open_run
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "Experiment": "experiment.records",
+    "Experiment": "experiment.experiment",
     "Run": "runfile.read",
     "RunFailure": "errors",
     "Sweep": "sweeps.read",

@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from areabench.engine.events import State, Status
 from areabench.errors import ConfigError, RunFailure, UserError
-from areabench.experiment.fields import Passed
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI
-from areabench.experiment.parse import Location, anchored, to_toml
+from areabench.experiment.parse import anchored, check_trace
 from areabench.experiment.parse import read_experiment as read_tables
-from areabench.experiment.records import Experiment
 from areabench.experiment.tables import grid_of, part_name, passed_parts, tables_of
-from areabench.experiment.toml import read_text, read_toml
-from areabench.experiment.traces import check_trace
 from areabench.host import own_cores
 from areabench.kernels import Bits, environment_for
 from areabench.problems.datasets import default_cache
 from areabench.progress import ProgressLine, Style, in_notebook
 from areabench.runfile.export import ExportForm, beside, inside, run_columns, write_columns
 from areabench.runfile.read import Run, open_run
+from areabench.settings.keys import PythonObject
+from areabench.settings.parse import Location, to_toml
+from areabench.settings.toml import read_text, read_toml
 from areabench.sweeps.file import check_sweep, merged, read_sweep_file
 from areabench.sweeps.plan import SweepPlan, bits_of, plan_sweep
 from areabench.sweeps.read import Sweep, open_sweep
@@ -312,7 +312,9 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
         if not isinstance(table.get(section), dict):
             raise UserError(f"{section}: the run has no such section; pass method, problem, data, split or delays")
         name, given = table[section]["name"], part_name(part)
-        table[section]["name"] = Passed(name, given.function) if isinstance(given, Passed) else Passed(name, part)
+        table[section]["name"] = (
+            PythonObject(name, given.function) if isinstance(given, PythonObject) else PythonObject(name, part)
+        )
     return read_tables(table, Location(str(run.path)))
 
 

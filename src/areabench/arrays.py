@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 try:
@@ -11,6 +12,15 @@ try:
 except ImportError:
     from zlib import crc32
 
-__all__ = ["Vector", "crc32"]
+__all__ = ["Vector", "crc32", "wrong_vector"]
 
 Vector = NDArray[Any]  # one-dimensional, of the problem's dtype: float32 or float64
+
+
+def wrong_vector(vector: Any, model: Vector) -> str:
+    """How a vector differs from a model in type or shape; empty if it does not."""
+    if not isinstance(vector, np.ndarray):
+        return f"is {type(vector).__name__}, not an array"
+    if vector.dtype != model.dtype:
+        return f"is {vector.dtype}, where the problem has {model.dtype}"
+    return "" if vector.shape == model.shape else f"has the shape {vector.shape}, not {model.shape}"

@@ -15,7 +15,9 @@ from studies.certificate import (
     used_shares,
 )
 
-from areabench.experiment.method_records import Area, AsyncSgd, FedAsync
+from areabench.methods.area import Area
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.fedasync import FedAsync
 
 RATES = np.array([3.0, 1.0])
 

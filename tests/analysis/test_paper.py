@@ -28,23 +28,23 @@ from paper.table import ALL_COLUMNS, cells_beside_paper, paper_sheet
 from tests.support.results import run, sweep_of
 
 from areabench.engine.events import State
-from areabench.experiment.method_records import Area, FedBuff
-from areabench.experiment.problem_records import (
-    Digits,
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    Logistic,
-    Mnist,
-    NearlyIid,
-)
-from areabench.experiment.records import Clients, Experiment, NormalRates, Stop, UniformRates
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.area import Area
+from areabench.methods.fedbuff import FedBuff
+from areabench.problems.data.digits import Digits
+from areabench.problems.data.mnist import Mnist
 from areabench.problems.datasets import Dataset
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, comparisons_of
 from areabench.results.retention import Selection, named_rule
 from areabench.results.statistics import Spread
 from areabench.sweeps.read import Result
+from areabench.timing.rates import NormalRates, UniformRates
 from areabench.views.tables.forms import as_csv
 
 FIRST = Experiment(

@@ -10,7 +10,7 @@ import paper_table
 import pytest
 
 from areabench.cli.main import main
-from areabench.experiment.labels import METHOD_NAMES
+from areabench.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ROOT / "benchmarks" / "experiments" / "studies"
@@ -101,7 +101,7 @@ def test_study_of_every_method_writes_its_page_and_figure(tmp_path: Path) -> Non
     assert main(["sweep", file, "--output", str(tmp_path / "bias_methods"), *options]) == 0
     run_script("study_methods.py", Path("limits"), tmp_path, tmp_path / "BIAS_METHODS.md")
     page = (tmp_path / "BIAS_METHODS.md").read_text(encoding="utf-8")
-    assert all(f"| {name}" in page for name in METHOD_NAMES.values())
+    assert all(f"| {record.label}" in page for record in METHODS.values())
     assert {path.name for path in tmp_path.glob("bias_methods.*")} == {"bias_methods.png", "bias_methods.svg"}
 
 

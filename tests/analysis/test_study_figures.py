@@ -9,8 +9,8 @@ import pytest
 
 from areabench.cli.main import main
 from areabench.errors import UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.records import Experiment
 from areabench.sweeps.read import Sweep, open_sweep
 
 pytest.importorskip("matplotlib")

@@ -22,11 +22,19 @@ from paper.variants import (
 )
 from tests.support.results import made, sweep_of
 
-from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist, NearlyIid
-from areabench.experiment.records import Clients, EveryUpdates, Experiment, FixedDelays, NormalRates, Stop
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.sweeps.plan import load_sweep
 from areabench.sweeps.read import Result
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import NormalRates
 
 VARIANTS = Path(__file__).parents[2] / "benchmarks" / "experiments" / "paper" / "variants"
 # Published for n = 128, M = 50, IID. AREA at 100, uniform: rho 0.14, 90.87 (90.67 - 91.11), 0.51 (0.50 - 0.52);

@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.support.edited import edited
 
 from areabench.cli.main import main
-from areabench.experiment.records import UniformRates
 from areabench.sweeps.read import open_sweep
+from areabench.timing.rates import UniformRates
 
 HOSTILE = "</script><script>window.attacked = 1</script><img src=x onerror='window.attacked = 1'>"
 _EXPERIMENT = """

@@ -24,7 +24,7 @@ from areabench.cli.main import main
 from areabench.cli.parser import build_parser
 from areabench.engine.events import State
 from areabench.experiment.parse import load_experiment
-from areabench.problems import datasets
+from areabench.problems.data.mnist import MNIST_FILES
 from areabench.runfile.read import Run, open_run
 
 TRACE = QUADRATIC + '[delays]\nname = "trace"\nfile = "delays.csv"\n'
@@ -478,9 +478,9 @@ def test_data_with_a_wrong_checksum(folder: Path, monkeypatch: pytest.MonkeyPatc
     whole = importlib.resources.files("areabench") / "data" / "mnist"
     package = folder / "package" / "data" / "mnist"
     package.mkdir(parents=True)
-    for file in datasets.MNIST_FILES:
+    for file in MNIST_FILES:
         (package / f"{file.name}.gz").write_bytes((whole / f"{file.name}.gz").read_bytes())
-    last = datasets.MNIST_FILES[-1]
+    last = MNIST_FILES[-1]
     (package / f"{last.name}.gz").write_bytes(gzip.compress(last.header + bytes(10_000)))
     monkeypatch.setattr("importlib.resources.files", lambda _: folder / "package")
     for command in (COMMANDS["simulate"], COMMANDS["figures"]):

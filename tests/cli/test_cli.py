@@ -22,7 +22,7 @@ from areabench.cli.parser import TYPED
 from areabench.engine.events import Kind, State
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment, parse_experiment
-from areabench.methods.catalogue import CATALOGUE
+from areabench.methods import METHODS
 from areabench.runfile.read import Run, open_run
 
 EXPERIMENT = "seed = 3" + QUADRATIC
@@ -661,4 +661,4 @@ def test_methods(words: list[str], code: int, needle: str, capsys: pytest.Captur
     printed = capsys.readouterr()
     assert needle in printed.out + printed.err
     if not words:
-        assert all(f"\n{name} " in f"\n{printed.out}" for name in CATALOGUE)
+        assert all(f"\n{name} " in f"\n{printed.out}" for name in METHODS)

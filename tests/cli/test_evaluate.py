@@ -126,7 +126,7 @@ def test_a_run_of_a_sweep_is_reported_and_not_averaged(folder: Path, capsys: pyt
     assert main(["sweep", str(path), "-o", "grid", "--jobs", "1"]) == 1
     assert "1 done now, 0 done before, 0 of them diverged, 2 failed" in capsys.readouterr().out
     sweep = areabench.open_sweep("grid")
-    assert [result.experiment.problem.settings["width"] for result in sweep.results] == [1]  # type: ignore[union-attr]
+    assert [result.experiment.problem.settings["width"] for result in sweep.results] == [1]  # type: ignore[attr-defined]
     assert (len(sweep.missing), len(sweep.failures)) == (2, 2)
     for failure in sweep.failures:
         assert failure.reason.startswith(f"done, but its evaluation failed ({REASON}), so it has no metrics; to try")

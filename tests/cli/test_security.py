@@ -24,9 +24,10 @@ import areabench
 from areabench.cli.main import main
 from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.files import signed
 from areabench.runfile.recover import salvage
+from areabench.settings.parse import to_toml
 
 MARKER = "marker.txt"
 STRANGER = f"""
@@ -236,7 +237,7 @@ def test_processes_that_a_command_starts_import_nothing_from_the_current_folder(
     "module",
     [
         "areabench.problems.examples.more:make", "areabench.problems.base.examplesx:make", "areabench.cli.main:main",
-        "areabench.problems.callables:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
+        "areabench.plugins.callables:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
     ],
 )  # fmt: skip
 def test_only_two_modules_are_known_to_be_harmless(module: str) -> None:
@@ -385,8 +386,8 @@ print(sorted(event for event in seen - {"socket.gethostname"} if event.startswit
 
 def test_the_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom areabench.problems.datasets import prepare\n"
-        "from areabench.experiment.problem_records import Mnist\nos.umask(0)\nprepare(Mnist(), Path(sys.argv[1]))"
+        "import os, sys\nfrom pathlib import Path\nfrom areabench.problems.data.mnist import Mnist\n"
+        "os.umask(0)\nMnist().prepare(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "cache")], timeout=60, check=True)
     made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from docs.reference.commands import command_reference, options_of_commands
-from docs.reference.methods import method_list
+from docs.reference.methods import method_list, pages_with_heads
 from tests.documents.documents import ROOT
 
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE
@@ -69,6 +69,8 @@ def test_the_page_of_commands_is_current() -> None:
 def test_the_list_of_methods_is_current() -> None:
     page = (ROOT / "docs" / "method-list.md").read_text(encoding="utf-8")
     assert page == method_list(), "stale: run make docs-reference"
+    for path, text in pages_with_heads().items():
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} is stale: run make docs-reference"
 
 
 def test_the_page_of_commands_has_those_that_are_typed() -> None:

@@ -22,22 +22,19 @@ from areabench.engine.evaluation import BackgroundWatch, NoTarget, VirtualWatch,
 from areabench.engine.events import CLIENT, Kind, Reason, State, Status, exit_code
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
 from areabench.engine.server import Server
-from areabench.experiment.method_records import AsFedAvg, SFedAvg
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.as_fedavg import AsFedAvg, as_fedavg
+from areabench.methods.criteria import (
     AggregationSettings,
-    Clients,
+    Criterion,
     EveryPeriod,
     EveryUpdates,
-    Experiment,
     PoissonAggregation,
-    Record,
-    Stop,
+    build_criterion,
 )
-from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.criteria import Criterion, build_criterion
-from areabench.methods.s_fedavg import s_fedavg
+from areabench.methods.s_fedavg import SFedAvg, s_fedavg
 from areabench.problems.base import Metrics
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
 from areabench.streams import Purpose, stream
@@ -61,7 +58,7 @@ class Stage:
         self.recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
         start = np.array([8.0, 8.0])
         self.server = Server(as_fedavg(2), lambda iteration, _time_s: 1 / (1 + iteration), start, clients=2)
-        criterion = build_criterion(experiment, as_fedavg(2))
+        criterion = build_criterion(experiment.aggregation, as_fedavg(2), experiment.seed)
         self.conductor = Conductor(
             experiment, self.server, criterion, self.recorder, watch or NoTarget(), self.orders.append,
             lambda: self.now_s, start,
@@ -335,7 +332,7 @@ def test_last_snapshot_is_not_taken_twice(tmp_path: Path) -> None:
 def criterion(settings: AggregationSettings, seed: int = 0) -> Criterion:
     """The criterion of an asynchronous method."""
     experiment = replace(EXPERIMENT, aggregation=settings, seed=seed)
-    return build_criterion(experiment, method_named_by(experiment))
+    return build_criterion(experiment.aggregation, method_named_by(experiment), experiment.seed)
 
 
 def times(found: Criterion, count: int) -> list[float]:
@@ -383,7 +380,7 @@ def test_synchronous_method_brings_its_own_criterion() -> None:
     method = s_fedavg(5, 2, 0)
     for aggregation in (EveryUpdates(updates=1), EveryPeriod(period_s=0.5)):
         experiment = replace(EXPERIMENT, method=SFedAvg(step_size=1, clients_per_round=2), aggregation=aggregation)
-        found = build_criterion(experiment, method)
+        found = build_criterion(experiment.aggregation, method, experiment.seed)
         assert (found.counted(7), found.next_s) == (False, math.inf)  # never met: the rule says when
     server = Server(method, lambda _iteration, _time_s: 0.5, np.zeros(2), clients=5)
     due = []

@@ -11,9 +11,8 @@ from areabench.arrays import Vector
 from areabench.engine.evaluation import evaluate_models, loss_wanted
 from areabench.engine.events import Kind, State, Status
 from areabench.engine.state import Tally
-from areabench.experiment.problem_records import Quadratic
 from areabench.problems.base import Metrics
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 
 
 class Counting(QuadraticProblem):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from areabench.engine.fairness import (
     binomial_interval,
     expected_updates,
     poisson_interval,
-    trace_counts,
 )
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.records import Experiment
+from areabench.timing.trace import TraceDelays
 
 EXPERIMENT = quadratic("horizon_s = 10")
 
@@ -91,9 +92,13 @@ def test_fixed_delays_are_counted_up_to_one() -> None:
 
 def test_a_trace_is_counted_again_and_again() -> None:
     traces = [array("d", [1.0, 2.0]), array("d", [4.0])]
-    assert trace_counts(traces, 10.0).tolist() == [7.0, 2.0]  # ends at 1, 3, 4, 6, 7, 9, 10 and at 4, 8
-    assert trace_counts(traces, 9.9).tolist() == [6.0, 2.0]
-    assert trace_counts(traces, 0.5).tolist() == [0.0, 0.0]
+
+    def counts(duration_s: float) -> Any:
+        return TraceDelays(file="trace.csv").counts(np.ones(2), duration_s, traces)
+
+    assert counts(10.0).tolist() == [7.0, 2.0]  # ends at 1, 3, 4, 6, 7, 9, 10 and at 4, 8
+    assert counts(9.9).tolist() == [6.0, 2.0]
+    assert counts(0.5).tolist() == [0.0, 0.0]
 
 
 def test_traces_are_read_from_their_file(tmp_path: Path) -> None:

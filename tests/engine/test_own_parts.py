@@ -21,13 +21,16 @@ from tests.transports.test_resume import contents, stop_at
 import areabench
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.engine.plugins.parts import own_delays, own_split
-from areabench.engine.scenario import build_delays
-from areabench.experiment.fields import OwnPart
 from areabench.experiment.parse import load_experiment
-from areabench.experiment.records import OwnDelays
-from areabench.problems.callables import look_in
+from areabench.methods.own import OwnMethod
+from areabench.plugins.callables import look_in
+from areabench.problems.data.own import OwnData
+from areabench.problems.own import OwnProblem
+from areabench.problems.splits.own import OwnSplit
 from areabench.runfile.read import open_run
+from areabench.streams import Purpose, Streams
+from areabench.timing.delays import Delays
+from areabench.timing.own import OwnDelays
 
 __all__ = ["elsewhere", "stop_at"]  # pytest finds the fixtures here
 
@@ -261,19 +264,21 @@ def test_a_report_that_becomes_wrong_names_the_method(
 def test_user_delays_can_be_skipped(shape: float, rate: float, seed: int, rounds: int) -> None:
     look_in([str(OWN)])
     settings = OwnDelays(name="own_parts:weibull", settings=load_experiment(
-        OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[union-attr]  # fmt: skip
+        OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[attr-defined]  # fmt: skip
     rates = np.full(2, rate)
-    delays = build_delays(settings, rates, seed)
+    delays = Delays(settings, rates, seed)
     delays.skip(1, rounds)
-    assert delays.next_s(1) == next(islice(own_delays(settings, rates, seed)(1), rounds, None))
+    assert delays.next_s(1) == next(
+        islice(settings.opened()(1, rate, Streams(seed, Purpose.DELAYS, 2).open, ()), rounds, None)
+    )
 
 
 @given(labels=st.lists(st.integers(0, 3), min_size=8, max_size=60), clients=st.integers(1, 4), seed=st.integers(0, 99))
 def test_shards_deal_every_sample_once(labels: list[int], clients: int, seed: int) -> None:
     look_in([str(OWN)])
-    parts = own_split(OwnPart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    parts = OwnSplit(name="own_parts:shards").rows(np.array(labels, np.int64), clients, seed)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
-    again = own_split(OwnPart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    again = OwnSplit(name="own_parts:shards").rows(np.array(labels, np.int64), clients, seed)
     assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
 
 
@@ -315,14 +320,13 @@ def test_what_the_page_quotes_is_in_the_example() -> None:
 
 def test_the_pages_name_everything_that_can_be_imported() -> None:
     from areabench import extend
-    from areabench.engine.plugins.load import GIVEN
 
     api = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert [name for name in extend.__all__ if not re.search(rf"`{name}[`(]", api)] == []
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    for section, names in GIVEN.items():
-        (row,) = re.findall(rf"^\| `\[{section}\]` \|.*$", page, re.MULTILINE)
-        assert [name for name in names if f"`{name}`" not in row] == []
+    for part in (OwnMethod, OwnProblem, OwnData, OwnSplit, OwnDelays):
+        (row,) = re.findall(rf"^\| `\[{part.section}\]` \|.*$", page, re.MULTILINE)
+        assert [name for name in part.given if f"`{name}`" not in row] == []
 
 
 def test_the_public_names_load_nothing_large() -> None:

@@ -19,14 +19,14 @@ from tests.support.texts import quadratic
 from areabench.arrays import Vector
 from areabench.cli.main import main
 from areabench.engine.data import prepare_data
-from areabench.engine.plugins.parts import OwnLocal, _wrong_state, guarded_method, try_method
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
-from areabench.experiment.fields import OwnMethod, OwnPart
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import load_experiment, parse_experiment
-from areabench.experiment.problem_records import Mnist
-from areabench.experiment.records import Experiment
 from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.own import OwnMethod, _wrong_state, guarded_method, try_method
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.own import OwnLocal, OwnProblem
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
@@ -282,7 +282,7 @@ def test_what_is_attached_keeps_its_shape_and_type(later: Any, words: str) -> No
 
 
 def test_a_method_may_call_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.engine.plugins.parts.own_method", lambda *_: as_fedavg(1))
+    monkeypatch.setattr(OwnMethod, "build", lambda *_: as_fedavg(1))
     try_method(OwnMethod(name="mine:make", step_size=0.1), given(1), np.zeros(2))
 
 
@@ -314,14 +314,14 @@ def test_data_of_the_package_is_prepared_before_the_ranks_load_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = list[tuple[object, Path]]()
-    monkeypatch.setattr("areabench.problems.datasets.prepare", lambda *given: prepared.append(given))
+    monkeypatch.setattr(Mnist, "prepare", lambda *given: prepared.append(given))
     prepare_data(Mnist(), tmp_path)
     assert prepared == [(Mnist(), tmp_path)]
 
 
 # ---------------------------------------------------------------------------------------------------- local problems
 
-SETTINGS = OwnPart(name="mod:fn")
+SETTINGS = OwnProblem(name="mod:fn")
 START = np.array([8.0])
 
 

@@ -17,9 +17,10 @@ from areabench.cli.main import main
 from areabench.engine.plugins.modules import Module, of_text, to_text
 from areabench.engine.plugins.trust import check_trusted, command_on, trust_options
 from areabench.errors import UserError
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.runfile.layout import read_attributes, write_attributes
 from areabench.runfile.read import open_run
+from areabench.settings.parse import to_toml
 from areabench.views.report.page import build_report
 from areabench.views.report.sources import gather
 
@@ -198,7 +199,7 @@ def test_settings_survive_the_file(tmp_path: Path) -> None:
     again = parse_experiment(to_toml(before))
     assert again == before
     assert hash(again) == hash(before)
-    assert [type(value) for value in again.delays.settings.values()] == [int, float, str, str, tuple, tuple, bool]  # type: ignore[union-attr]
+    assert [type(value) for value in again.delays.settings.values()] == [int, float, str, str, tuple, tuple, bool]  # type: ignore[attr-defined]
 
 
 def test_a_run_of_user_code_is_read_without_its_module(run: Path, tmp_path: Path) -> None:

@@ -33,10 +33,12 @@ from areabench.engine.messages import (
 )
 from areabench.engine.server import Server
 from areabench.errors import RunFailure
-from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import Clients, EveryUpdates, Experiment, Faults, Stop
-from areabench.methods.criteria import build_criterion
+from areabench.experiment.experiment import Clients, Experiment, Faults, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import EveryUpdates, build_criterion
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
 
@@ -61,8 +63,9 @@ class Stage:
         self.server = Server(method, lambda _iteration, _time_s: 0.5, START, clients=3, local_steps=1)
         self.recorder = Recorder(path, "", 2, np.dtype(np.float64), force=True)
         self.recorder.begin(gather_provenance("simulator", "", "1", 0), np.zeros(3, CLIENT))
+        criterion = build_criterion(experiment.aggregation, method, experiment.seed)
         self.conductor = Conductor(
-            experiment, self.server, build_criterion(experiment, method), self.recorder, NoTarget(), self._deliver,
+            experiment, self.server, criterion, self.recorder, NoTarget(), self._deliver,
             lambda: self.now_s, START,
         )  # fmt: skip
         self.conductor.start()

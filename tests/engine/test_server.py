@@ -15,18 +15,19 @@ from areabench.engine.messages import Flag, Order
 from areabench.engine.server import ErgodicMean, Server
 from areabench.engine.state import FirstOrders, OpenOrder, OpenOrders
 from areabench.errors import RunFailure
-from areabench.experiment.records import (
+from areabench.methods.area import AreaState, area
+from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.base import Buffer, Call, Step
+from areabench.methods.s_fedavg import s_fedavg
+from areabench.methods.schedules import (
     ConstantSchedule,
     InverseRootSchedule,
     InverseRootTimeSchedule,
     InverseSchedule,
     InverseTimeSchedule,
+    Schedule,
+    build_schedule,
 )
-from areabench.methods.area import AreaState, area
-from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import Buffer, Call, Step
-from areabench.methods.s_fedavg import s_fedavg
-from areabench.methods.schedules import Schedule, build_schedule
 
 START = np.array([8.0, 8.0])
 HALVING: Schedule = build_schedule(InverseSchedule(offset=1.0), 8.0)  # alpha_k = 8/(1 + k)

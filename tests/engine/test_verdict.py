@@ -31,10 +31,10 @@ from areabench.engine.events import CLIENT
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import build_scenario
 from areabench.engine.timings import TIMING
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Clients, Stop
+from areabench.experiment.experiment import Clients, Stop
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.transports.server_loop import RealTimeServer, RunMonitors
 
 IDLE = Loads(server=0.1, serving=0.05, rank=0.1, cores=0.2, workers=0.5, looking=0.0, waiting=0.0)

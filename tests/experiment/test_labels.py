@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from areabench.experiment.labels import METHOD_COLOURS, METHOD_NAMES, describe_rates, method_colour, method_label
-from areabench.experiment.records import ListedRates, LognormalRates, NormalRates, RateSettings, UniformRates
+from areabench.experiment.labels import method_colour, method_label
+from areabench.methods import METHODS
+from areabench.timing.rates import ListedRates, LognormalRates, NormalRates, RateSettings, UniformRates
 
 
 @pytest.mark.parametrize(
@@ -18,12 +19,11 @@ from areabench.experiment.records import ListedRates, LognormalRates, NormalRate
     ],
 )
 def test_rates_in_words(rates: RateSettings, words: str) -> None:
-    assert describe_rates(rates) == words
+    assert rates.describe() == words
 
 
 def test_an_own_method_is_labelled_with_its_function_and_has_a_colour_of_its_own() -> None:
     assert method_label("package.module:my_method") == "my_method"
     own = {method_colour(f"package.module:method_{number}") for number in range(20)}
     assert len(own) == 3
-    assert not own & set(METHOD_COLOURS.values())
-    assert METHOD_NAMES.keys() == METHOD_COLOURS.keys()
+    assert not own & {record.colour for record in METHODS.values()}

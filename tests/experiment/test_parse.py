@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -13,48 +13,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from areabench.errors import ConfigError, UserError
-from areabench.experiment.fields import Limits, Settings
-from areabench.experiment.method_records import (
-    Area,
-    AsyncCommSgd,
-    Favas,
-    FedCompass,
-    FedFix,
-    Local,
-    Mifa,
-    QuAfl,
-    SFedAvg,
-)
-from areabench.experiment.parse import (
-    Location,
-    _read_record,
-    load_experiment,
-    name_of,
-    options_of,
-    parse_experiment,
-    to_toml,
-)
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    Logistic,
-    Mnist,
-    Quadratic,
-)
-from areabench.experiment.records import (
-    Clients,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    ListedRates,
-    NormalRates,
-    Privacy,
-    Stop,
-    TraceDelays,
-    UniformRates,
-)
-from areabench.experiment.toml import read_toml
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.experiment.parse import load_experiment, parse_experiment
+from areabench.methods.area import Area
+from areabench.methods.asynccomm_sgd import AsyncCommSgd
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.favas import Favas
+from areabench.methods.fedcompass import FedCompass
+from areabench.methods.fedfix import FedFix
+from areabench.methods.fixed_point import Privacy
+from areabench.methods.local import Local
+from areabench.methods.mifa import Mifa
+from areabench.methods.quafl import QuAfl
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.settings.keys import Limits, Settings
+from areabench.settings.parse import Location, options_of, read_record, records_of, to_toml
+from areabench.settings.parts import name_of
+from areabench.settings.toml import read_toml
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.rates import ListedRates, NormalRates, UniformRates
+from areabench.timing.trace import TraceDelays
 
 QUADRATIC = """
 [clients]
@@ -91,7 +75,7 @@ def sections() -> Iterator[tuple[str, Any]]:
     """Every section with every record it may hold."""
     hints = get_type_hints(Experiment)
     for item in fields(Experiment):
-        yield from ((item.name, record) for record in options_of(hints[item.name]) if is_dataclass(record))
+        yield from ((item.name, record) for record in records_of(item, hints[item.name]))
 
 
 def keys() -> Iterator[tuple[str, Any, str, Any, Limits]]:
@@ -630,7 +614,7 @@ def experiments() -> st.SearchStrategy[Experiment]:
 @given(experiments())
 def test_what_is_written_reads_the_same(experiment: Experiment) -> None:
     table = read_toml(to_toml(experiment), "try.toml")
-    assert _read_record(Experiment, table, Location("try.toml")) == experiment
+    assert read_record(Experiment, table, Location("try.toml")) == experiment
 
 
 @pytest.mark.parametrize("text", [QUADRATIC, LOGISTIC])

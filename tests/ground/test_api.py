@@ -17,9 +17,9 @@ from tests.support.own_parts import METHOD, METHOD_DEFAULTS, PROBLEM, PROBLEM_DE
 
 import areabench
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.parse import to_toml
 from areabench.extend import Dataset
 from areabench.progress import NotebookBar
+from areabench.settings.parse import to_toml
 
 TINY: dict[str, Any] = {
     "clients": {"count": 2},
@@ -201,7 +201,7 @@ def test_a_method_as_a_function_with_settings_and_a_problem_as_itself() -> None:
     settings = {"name": method, "step_size": 0.1, "settings": {"gain": 0.5}}
     with areabench.simulate(TINY, method=settings, problem=problem(seed=1)) as run:
         assert (run.experiment.method.name, run.experiment.problem.name) == ("python:make", "python:Bowl")
-        assert run.experiment.method.settings == {"gain": 0.5}  # type: ignore[union-attr]
+        assert run.experiment.method.settings == {"gain": 0.5}  # type: ignore[attr-defined]
         assert areabench.replay(run, method=method, problem=problem(seed=1)).equal
         assert not areabench.replay(run, method=method, problem=problem(seed=2)).equal
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.methods.every_method import BY_CLOCK, NEEDED, PER_STEP, RECORDS
+from tests.methods.every_method import BY_CLOCK, NEEDED, PER_STEP
 
 import areabench
 from areabench.cli.main import main
 from areabench.engine.events import Kind, State
 from areabench.errors import RunFailure
+from areabench.methods import METHODS
 from areabench.results.comparison import compare_runs
 from areabench.runfile.read import Run
 from areabench.sweeps.read import open_sweep
@@ -200,7 +201,7 @@ def test_every_method_runs_on_mpi_and_replays_bit_for_bit(
     """All in one launch: four clients on two worker ranks, 0.4 s each."""
     special = (*BY_CLOCK, *PER_STEP, "asynccomm-sgd")
     text = quadratic.experiment.read_text().replace("horizon_s = 0.7", "horizon_s = 0.4")
-    text += grid((name for name in RECORDS if name not in special), "clients = [{ count = 4, local_steps = 2 }]")
+    text += grid((name for name in METHODS if name not in special), "clients = [{ count = 4, local_steps = 2 }]")
     text += grid(BY_CLOCK, 'clients = [{ count = 4 }]\naggregation = [{ name = "period", period_s = 0.05 }]')
     text += grid(
         PER_STEP, 'clients = [{ count = 4, local_steps = 2 }]\ndelays = [{ name = "exponential", per = "step" }]'
@@ -212,7 +213,7 @@ def test_every_method_runs_on_mpi_and_replays_bit_for_bit(
     ended = quadratic.start(sweep)
     assert (ended.code, ended.errors) == (0, "")
     results = open_sweep("runs/every-mpi").results
-    assert {result.experiment.method.name for result in results} == set(RECORDS)
+    assert {result.experiment.method.name for result in results} == set(METHODS)
     for result in results:
         assert main(["replay", str(result.path)]) == 0, result.experiment.method.name
     capsys.readouterr()

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from areabench.experiment.checks import check_combinations
-from areabench.experiment.fields import SAMPLE_PATH
-from areabench.experiment.method_records import MethodSettings
-from areabench.experiment.parse import name_of
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    ListedRates,
-    Record,
-    Stop,
-)
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods import METHODS
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import EveryPeriod, EveryUpdates
+from areabench.problems.quadratic import Quadratic
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.rates import ListedRates
 
 NEEDED: dict[str, dict[str, Any]] = {  # keys without a default
     "ringmaster": {"max_delay": 4},
@@ -33,12 +26,15 @@ NEEDED: dict[str, dict[str, Any]] = {  # keys without a default
 BY_CLOCK = ("fedfix", "mifa")
 PER_STEP = ("quafl", "favas", "fedcompass")
 
-RECORDS = {name_of(record): record for record in get_args(MethodSettings) if name_of(record) != SAMPLE_PATH}
+# Methods whose server needs sums of updates only.
+BY_SUMS = (
+    "area", "fedbuff", "as-fedavg", "server-momentum", "server-adam", "fadas", "ca2fl", "afa-cs", "dude", "afa-cd",
+)  # fmt: skip
 
 
 def settings_of(name: str, step_size: float = 0.02) -> MethodSettings:
     """The settings of a method, with its defaults where there are any."""
-    settings: MethodSettings = RECORDS[name](step_size=step_size, **NEEDED.get(name, {}))
+    settings: MethodSettings = METHODS[name](step_size=step_size, **NEEDED.get(name, {}))
     return settings
 
 

@@ -12,15 +12,14 @@ from areabench.engine.conductor import Conductor
 from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import Event
 from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
-from areabench.engine.scenario import given_of, method_of
+from areabench.engine.scenario import method_of
 from areabench.engine.server import Server
 from areabench.engine.state import OpenOrder
-from areabench.experiment.method_records import Area
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import Clients, Experiment, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
 from areabench.methods.base import Arrival, Given, Method
 from areabench.methods.criteria import Criterion
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.transports.simulator import LaneRecorder
 
 
@@ -44,7 +43,7 @@ def answer(order: Order, payload: Vector, number: int = 0) -> Update:
 def method_named_by(experiment: Experiment) -> Method:
     """The method of an experiment whose clients are equal and hold no samples."""
     clients = experiment.clients.count
-    return method_of(experiment, given_of(experiment, np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
+    return method_of(experiment, experiment.given(np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
 
 
 class EventList(LaneRecorder):

@@ -13,14 +13,13 @@ from tests.methods.table import Table, given
 from tests.support.quadratics import GivenQuadratic
 
 from areabench.errors import UserError
-from areabench.experiment.method_records import AsyncSgd
 from areabench.experiment.parse import parse_experiment
 from areabench.methods.async_sgd import (
     Assigned,
+    AsyncSgd,
     Draw,
     adaptive,
     async_sgd,
-    build,
     constant,
     expected_share,
     idle_uniform,
@@ -299,7 +298,7 @@ def test_without_drawing_nobody_takes_the_place_of_a_lost_client() -> None:
 
 def built(**keys: object) -> Method:
     settings = AsyncSgd(step_size=0.5, **keys)  # type: ignore[arg-type]
-    return build(settings, given(4, samples=np.array([30, 10, 40, 20])))
+    return settings.build(given(4, samples=np.array([30, 10, 40, 20])))
 
 
 def test_the_shares_of_the_samples_are_the_usual_probabilities() -> None:

@@ -20,41 +20,22 @@ from areabench.engine.lanes import group_lanes
 from areabench.engine.messages import Update, UpdateHeader
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ConfigError
-from areabench.experiment.method_records import (
-    Fadas,
-    FedBuff,
-    FedBuffPublished,
-    FedFix,
-    FedStaleWeight,
-    MethodSettings,
-    ServerAdam,
-    ServerMomentum,
-)
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    AggregationSettings,
-    Clients,
-    DelaySettings,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    Faults,
-    FixedDelays,
-    ListedRates,
-    PoissonAggregation,
-    Record,
-    Stop,
-)
-from areabench.methods.base import Arrival
-from areabench.methods.catalogue import build_method
-from areabench.methods.fedbuff_published import fedbuff_published
-from areabench.methods.fedfix import chances, fedfix
-from areabench.methods.fedstaleweight import fedstaleweight
-from areabench.methods.server_optimisers import OptimiserState, delay_adaptive
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.methods.base import Arrival, MethodSettings
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.fedbuff_published import FedBuffPublished, fedbuff_published
+from areabench.methods.fedfix import FedFix, chances, fedfix
+from areabench.methods.fedstaleweight import FedStaleWeight, fedstaleweight
+from areabench.methods.local import build_method
+from areabench.methods.server_optimisers import Fadas, OptimiserState, ServerAdam, ServerMomentum, delay_adaptive
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.runfile.read import Run
+from areabench.timing.delays import DelaySettings
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates
 from areabench.transports.simulator import LaneRecorder, Simulator
 
 Recorded = Callable[[Experiment], Run]
@@ -484,8 +465,14 @@ name = "quadratic"
     [
         (("method.name=fedbuff-published", "method.concurrency=5"), "concurrency: 5 is more than clients.count = 4"),
         (("aggregation={name='updates'}",), '"updates" makes no sense with fedfix, which steps by the clock'),
-        (("delays={name='trace', file='delays.csv'}",), '"trace" does not tell fedfix how often a client answers'),
-        (("delays={name='fixed', per='step'}",), '"step" does not tell fedfix how often a client answers'),
+        (
+            ("delays={name='trace', file='delays.csv'}",),
+            '"trace" makes no sense with fedfix, which must know how often a client answers',
+        ),
+        (
+            ("delays={name='fixed', per='step'}",),
+            '"step" makes no sense with fedfix, which must know how often a client answers',
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(overrides: tuple[str, ...], words: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.methods.every_method import BY_CLOCK, RECORDS, experiment_of
+from tests.methods.every_method import BY_CLOCK, experiment_of
 from tests.transports.test_resume import around, assert_equal_after, stop_at
 
 from areabench.arrays import Vector
@@ -16,17 +16,19 @@ from areabench.engine.events import State
 from areabench.engine.lanes import build_pass, group_lanes
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.experiment.checks import check_combinations
-from areabench.experiment.labels import METHOD_COLOURS, METHOD_NAMES
-from areabench.experiment.problem_records import Iid, Logistic, Synthetic
-from areabench.experiment.records import Clients, EveryPeriod, EveryUpdates, Experiment, Faults, Record, Stop
-from areabench.methods.catalogue import CATALOGUE
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.methods import METHODS
+from areabench.methods.criteria import EveryPeriod, EveryUpdates
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.iid import Iid
 from areabench.runfile.read import open_run
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate
 from areabench.transports.simulator import LaneEnd, play_alone, play_lanes
 
 __all__ = ["stop_at"]  # a fixture
-every_method = pytest.mark.parametrize("name", list(RECORDS))
+every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
 def silent(_time_s: float, _updates: int) -> None:
@@ -42,11 +44,11 @@ def replay_equals(path: Path, scenario: Scenario) -> None:
 
 
 def test_every_method_is_listed_and_named() -> None:
-    assert set(CATALOGUE) == set(METHOD_NAMES) == set(METHOD_COLOURS) == set(RECORDS)
+    assert len({record.label for record in METHODS.values()}) == len(METHODS) == 29
 
 
 def test_every_method_has_its_own_colour() -> None:
-    assert len(set(METHOD_COLOURS.values())) == len(METHOD_COLOURS)
+    assert len({record.colour for record in METHODS.values()}) == len(METHODS)
 
 
 @every_method
@@ -131,7 +133,7 @@ def logistic_experiment(name: str, step_size: float) -> Experiment:
 
 
 CLIENT_DRIVEN = [
-    name for name in RECORDS if experiment_of(name).method.client_driven and name not in ("asyncfeded", "asynccomm-sgd")
+    name for name in METHODS if experiment_of(name).method.client_driven and name not in ("asyncfeded", "asynccomm-sgd")
 ]
 
 

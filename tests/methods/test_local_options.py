@@ -15,25 +15,23 @@ from tests.transports.test_resume import assert_equal_after, stop_at
 
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, Favas, FedBuff, Local, MethodSettings, QuAfl, SFedAvg
-from areabench.experiment.problem_records import Iid, Logistic, Quadratic, Synthetic
-from areabench.experiment.records import (
-    Clients,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    Faults,
-    ListedRates,
-    Record,
-    Stop,
-)
-from areabench.methods.area import area
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.methods.area import Area, area
 from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import Method
-from areabench.methods.local import with_control_variates, with_local
-from areabench.methods.s_fedavg import s_fedavg
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.methods.base import Method, MethodSettings
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.favas import Favas
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.local import Local, with_control_variates, with_local
+from areabench.methods.quafl import QuAfl
+from areabench.methods.s_fedavg import SFedAvg, s_fedavg
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
+from areabench.problems.splits.iid import Iid
 from areabench.runfile.read import open_run
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.rates import ListedRates
 from areabench.transports.replay import Replay
 from areabench.transports.simulator import play_alone
 

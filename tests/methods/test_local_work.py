@@ -26,42 +26,26 @@ from areabench.engine.messages import Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure, UserError
 from areabench.experiment.checks import check_combinations
-from areabench.experiment.method_records import (
-    Area,
-    AsyncCommSgd,
-    Favas,
-    FedBuff,
-    FedCompass,
-    Local,
-    MethodSettings,
-    QuAfl,
-    SFedAvg,
-)
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Clients,
-    EveryPeriod,
-    Experiment,
-    ExponentialDelays,
-    Faults,
-    FixedDelays,
-    InverseRootTimeSchedule,
-    InverseTimeSchedule,
-    ListedRates,
-    Record,
-    Stop,
-    TraceDelays,
-)
-from areabench.methods.asynccomm_sgd import asynccomm_sgd
-from areabench.methods.base import Method
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.asynccomm_sgd import AsyncCommSgd, asynccomm_sgd
+from areabench.methods.base import Method, MethodSettings
 from areabench.methods.contacts import Contacts
-from areabench.methods.favas import favas, mean_steps
-from areabench.methods.fedcompass import fedcompass
-from areabench.methods.quafl import quafl
-from areabench.methods.schedules import build_schedule
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.methods.criteria import EveryPeriod
+from areabench.methods.favas import Favas, favas, mean_steps
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.fedcompass import FedCompass, fedcompass
+from areabench.methods.local import Local
+from areabench.methods.quafl import QuAfl, quafl
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import InverseRootTimeSchedule, InverseTimeSchedule, build_schedule
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.runfile.read import Run, open_run
 from areabench.streams import Purpose, stream
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates
+from areabench.timing.trace import TraceDelays
 from areabench.transports.replay import Replay
 from areabench.transports.server_loop import RealTimeServer, RunMonitors
 from areabench.transports.simulator import LaneRecorder, play_alone

@@ -20,42 +20,22 @@ from areabench.arrays import Vector
 from areabench.engine.events import Kind, State
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import (
-    Ace,
-    Aced,
-    AfaCd,
-    AfaCs,
-    Ca2fl,
-    Dude,
-    Ia2Sgd,
-    Local,
-    MethodSettings,
-    Mifa,
-)
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    AggregationSettings,
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    Faults,
-    ListedRates,
-    PoissonAggregation,
-    Record,
-    Stop,
-)
-from areabench.methods.aced import aced
-from areabench.methods.base import Arrival, Method
-from areabench.methods.ca2fl import ca2fl
-from areabench.methods.catalogue import CATALOGUE, build_method
-from areabench.methods.gradient_tables import gradient_table
-from areabench.methods.mifa import mifa
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.methods import METHODS
+from areabench.methods.aced import Aced, aced
+from areabench.methods.afa_cd import AfaCd
+from areabench.methods.base import Arrival, Method, MethodSettings
+from areabench.methods.ca2fl import Ca2fl, ca2fl
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.gradient_tables import Ace, AfaCs, Dude, Ia2Sgd, gradient_table
+from areabench.methods.local import Local, build_method
+from areabench.methods.mifa import Mifa, mifa
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.progress import Style
 from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.read import Run, open_run
+from areabench.timing.rates import ListedRates
 from areabench.transports import session
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
@@ -557,7 +537,7 @@ def test_methods_that_remember_are_exact_under_rates_of_1_to_1000(
 ) -> None:
     model, problem = end_of(method, aggregation)
     assert float(np.sum((model - problem.minimiser) ** 2)) < 1e-8  # from 1, and it falls on
-    assert CATALOGUE[method.name].limit == "exact"
+    assert METHODS[method.name].limit == "exact"
 
 
 def weighted_minimiser(problem: QuadraticProblem, weights: Vector) -> Vector:
@@ -629,9 +609,12 @@ name = "quadratic"
         (["method.name=mifa", "aggregation.name=period", "aggregation.period_s=1"], None),
         (["method.name=afa-cs", "schedule.name=1/k"], 'method.server_step_size: is needed with schedule "1/k"'),
         (["method.name=afa-cd", "schedule.name=1/k", "method.server_step_size=1"], None),
-        (["method.name=ia2sgd", "schedule.name=1/k"], 'schedule.name: "1/k" changes the local steps only'),
+        (["method.name=ia2sgd", "schedule.name=1/k"], 'method.server_step_size: is needed with schedule "1/k"'),
         (["method.name=ca2fl", "schedule.name=1/k"], None),
-        (["method.name=dude", "clients.work=ticks", "clients.tick_s=1"], 'clients.work: "ticks" has rounds without a'),
+        (
+            ["method.name=dude", "clients.work=ticks", "clients.tick_s=1"],
+            'clients.work: "ticks" makes no sense with dude, whose rounds need local steps',
+        ),
         (["method.name=ca2fl", "clients.work=ticks", "clients.tick_s=1"], None),
     ],
 )

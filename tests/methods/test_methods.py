@@ -15,16 +15,14 @@ from tests.support.quadratics import GivenQuadratic
 from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.messages import Flag, Order
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import Clients, Experiment, Stop, Theorem1Schedule
-from areabench.methods.area import area
-from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import Call, Method, Work
-from areabench.methods.fedbuff import fedbuff
-from areabench.methods.s_fedavg import s_fedavg
-from areabench.methods.schedules import build_schedule
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.area import Area, area
+from areabench.methods.as_fedavg import AsFedAvg, as_fedavg
+from areabench.methods.base import Call, Method, MethodSettings, Work
+from areabench.methods.fedbuff import FedBuff, fedbuff
+from areabench.methods.s_fedavg import SFedAvg, s_fedavg
+from areabench.methods.schedules import Theorem1Schedule, build_schedule
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.streams import Purpose, stream
 
 IDENTITY = [[1, 0], [0, 1]]

@@ -18,25 +18,17 @@ from tests.support.quadratics import GivenQuadratic
 from areabench.engine.events import Kind, State
 from areabench.engine.messages import Update, UpdateHeader
 from areabench.errors import ConfigError
-from areabench.experiment.method_records import AsyncFedEd, FedAsync, MethodSettings
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Clients,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    Faults,
-    ListedRates,
-    Record,
-    Stop,
-)
-from areabench.methods.asyncfeded import adapted, asyncfeded
-from areabench.methods.base import Arrival, Call
-from areabench.methods.catalogue import build_method
-from areabench.methods.fedasync import constant, fedasync, hinge, polynomial
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.methods.asyncfeded import AsyncFedEd, adapted, asyncfeded
+from areabench.methods.base import Arrival, Call, MethodSettings
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.fedasync import FedAsync, constant, fedasync, hinge, polynomial
+from areabench.methods.local import build_method
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.runfile.read import Run
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.rates import ListedRates
 
 Recorded = Callable[[Experiment], Run]
 IDENTITY = [[1, 0], [0, 1]]

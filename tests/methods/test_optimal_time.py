@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from tests.methods.table import Table, given
 from tests.support.quadratics import GivenQuadratic
 
-from areabench.experiment.method_records import Malenia, Rennala, Ringleader, Ringmaster
 from areabench.methods.async_sgd import async_sgd, constant
 from areabench.methods.base import Arrival, Method
-from areabench.methods.catalogue import build_method
-from areabench.methods.malenia import harmonic_mean, malenia
-from areabench.methods.rennala import rennala
-from areabench.methods.ringleader import ringleader
-from areabench.methods.ringmaster import ringmaster
+from areabench.methods.local import build_method
+from areabench.methods.malenia import Malenia, harmonic_mean, malenia
+from areabench.methods.rennala import Rennala, rennala
+from areabench.methods.ringleader import Ringleader, ringleader
+from areabench.methods.ringmaster import Ringmaster, ringmaster
 from areabench.problems.quadratic import QuadraticProblem
 
 IDENTITY = [[1, 0], [0, 1]]

@@ -17,10 +17,16 @@ from areabench.engine.events import Kind, State
 from areabench.engine.lanes import build_pass, group_lanes
 from areabench.engine.scenario import build_scenario
 from areabench.experiment.checks import check_combinations
-from areabench.experiment.method_records import AsyncSgd, Malenia, MethodSettings, Rennala, Ringleader, Ringmaster
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import Clients, Experiment, Faults, ListedRates, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.base import MethodSettings
+from areabench.methods.malenia import Malenia
+from areabench.methods.rennala import Rennala
+from areabench.methods.ringleader import Ringleader
+from areabench.methods.ringmaster import Ringmaster
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.read import Run, open_run
+from areabench.timing.rates import ListedRates
 from areabench.transports.session import simulate
 from areabench.transports.simulator import play_alone, play_lanes
 

@@ -13,9 +13,11 @@ import pytest
 
 from areabench.engine.events import State
 from areabench.engine.scenario import build_scenario
-from areabench.experiment.method_records import MethodSettings
-from areabench.experiment.problem_records import Dirichlet, Logistic, Synthetic
-from areabench.experiment.records import Experiment, Record
+from areabench.experiment.experiment import Experiment, Record
+from areabench.methods.base import MethodSettings
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.progress import Style
 from areabench.runfile.read import Run, open_run
 from areabench.transports import session

@@ -14,9 +14,16 @@ import cost_point
 import pytest
 
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import Iid, Logistic, Mnist, Synthetic
-from areabench.experiment.records import Clients, Experiment, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.base import MethodSettings
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.iid import Iid
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "perf"
 TINY = Experiment(

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from areabench.arrays import Vector
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.records import Privacy
 from areabench.methods.area import area
 from areabench.methods.base import Arrival, Fit, Method, Report, Work
 from areabench.methods.fedasync import fedasync
 from areabench.methods.fedbuff import fedbuff
-from areabench.methods.fixed_point import FixedPoint, in_fixed_point
+from areabench.methods.fixed_point import FixedPoint, Privacy, in_fixed_point
 
 QUARTERS = FixedPoint(bits=32, fraction_bits=2, range=8.0, clips=True)
 COARSE = Privacy(range=8.0, most_updates=2**25)  # 31 bits, 28 for the range and the sum, one for the limit itself

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
-from tests.methods.every_method import experiment_of
+from tests.methods.every_method import BY_SUMS, experiment_of
 from tests.methods.test_every_method import Spoilt, logistic_experiment, replay_equals, silent
 from tests.support.random_experiments import private_experiments
 from tests.transports.test_resume import around, assert_equal_after, stop_at
@@ -23,31 +23,23 @@ from areabench.engine.lanes import group_lanes
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.engine.server import Server
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.checks import NOT_BY_SUMS, check_combinations
-from areabench.experiment.method_records import Area, FedBuff
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    Faults,
-    FixedDelays,
-    Privacy,
-    Record,
-    Stop,
-    UniformRates,
-)
-from areabench.methods.catalogue import CATALOGUE
-from areabench.methods.fixed_point import FixedPoint, SumState
+from areabench.experiment.checks import check_combinations
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.methods import METHODS
+from areabench.methods.area import Area
+from areabench.methods.criteria import EveryPeriod, EveryUpdates
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.fixed_point import FixedPoint, Privacy, SumState
 from areabench.privacy import keys
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.read import open_run
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import UniformRates
 from areabench.transports import session
 from areabench.transports.session import simulate
 from areabench.transports.simulator import LaneRecorder, Simulator
 
 __all__ = ["stop_at"]  # a fixture
-BY_SUMS = sorted(set(CATALOGUE) - set(NOT_BY_SUMS))
 by_sums = pytest.mark.parametrize("name", BY_SUMS)
 
 
@@ -64,15 +56,9 @@ def own_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------------------------------------- every method
 
 
-@pytest.mark.parametrize("name", sorted(CATALOGUE))
-def test_a_method_has_sums_or_a_reason_why_not(name: str, tmp_path: Path) -> None:
-    method = build_scenario(experiment_of(name), tmp_path).method
-    assert (method.add is None) == (name in NOT_BY_SUMS)
-
-
-@pytest.mark.parametrize("name", sorted(NOT_BY_SUMS))
-def test_other_methods_refuse_in_one_line(name: str) -> None:
-    with pytest.raises(UserError, match=f'^privacy: method "{name}" {NOT_BY_SUMS[name]}, so it cannot do with sums; '):
+@pytest.mark.parametrize("name", sorted(set(METHODS) - set(BY_SUMS)))
+def test_methods_that_need_more_than_sums_refuse_in_one_line(name: str) -> None:
+    with pytest.raises(UserError, match=f'^privacy: method "{name}" uses each update by itself'):
         private(name)
 
 

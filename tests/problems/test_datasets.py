@@ -19,21 +19,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from areabench.engine.data import load_data, prepare_data
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Digits, FashionMnist, Mnist, Synthetic
 from areabench.problems import datasets
-from areabench.problems.datasets import (
-    MNIST_FILES,
-    IdxFile,
-    ImageSet,
-    default_cache,
-    fashion_mnist,
-    load,
-    mnist_folder,
-    prepare,
-    read_idx,
-    unpack_mnist,
-)
+from areabench.problems.data import images, synthetic
+from areabench.problems.data.digits import Digits
+from areabench.problems.data.fashion_mnist import FashionMnist
+from areabench.problems.data.images import IdxFile, ImageSet, image_folder, read_idx, unpack_images
+from areabench.problems.data.mnist import MNIST, MNIST_FILES, Mnist
+from areabench.problems.data.settings import DataSettings
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.datasets import default_cache
 
 PACKAGE = resources.files("areabench") / "data" / "mnist"
 TRAIN_LABELS = MNIST_FILES[1]
@@ -43,7 +39,7 @@ TRAIN_LABELS = MNIST_FILES[1]
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder with MNIST in it, in a folder that did not exist."""
     folder = tmp_path_factory.mktemp("cache") / "below"
-    prepare(Mnist(), folder)
+    prepare_data(Mnist(), folder)
     return folder
 
 
@@ -61,7 +57,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def test_mnist(cache: Path) -> None:
-    data = load(Mnist(), cache)
+    data = load_data(Mnist(), cache)
     assert (data.name, data.classes, data.scale) == ("mnist", 10, 1 / 255)
     assert data.train_features.shape == (60_000, 784)
     assert data.test_features.shape == (10_000, 784)
@@ -72,7 +68,7 @@ def test_mnist(cache: Path) -> None:
 
 
 def test_mnist_values(cache: Path) -> None:
-    data = load(Mnist(), cache)
+    data = load_data(Mnist(), cache)
     assert data.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     assert data.test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
     assert np.bincount(data.train_labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -81,7 +77,7 @@ def test_mnist_values(cache: Path) -> None:
 
 
 def test_mnist_is_mapped_and_read_only(cache: Path) -> None:
-    features = load(Mnist(), cache).train_features
+    features = load_data(Mnist(), cache).train_features
     assert type(features) is np.ndarray
     assert isinstance(features.base, np.memmap)
     assert not features.flags.writeable
@@ -89,14 +85,14 @@ def test_mnist_is_mapped_and_read_only(cache: Path) -> None:
 
 def test_cache_holds_the_four_arrays_only(cache: Path) -> None:
     assert [path.name for path in cache.iterdir()] == ["mnist-6bbc9ace"]
-    arrays = list(mnist_folder(cache).iterdir())
+    arrays = list(image_folder(cache, MNIST).iterdir())
     assert {path.name for path in arrays} == {f"{file.name}.npy" for file in MNIST_FILES}
     assert sum(path.stat().st_size for path in arrays) < 60e6
 
 
 def test_load_uses_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "read_idx", None)  # calling it would fail
-    assert len(load(Mnist(), cache).test_labels) == 10_000
+    monkeypatch.setattr(images, "read_idx", None)  # calling it would fail
+    assert len(load_data(Mnist(), cache).test_labels) == 10_000
 
 
 def test_package_stays_small_and_names_its_origin() -> None:
@@ -112,7 +108,7 @@ def test_wrong_sum(tmp_path: Path) -> None:
     (tmp_path / f"{TRAIN_LABELS.name}.gz").write_bytes(gzip.compress(bytes(content), compresslevel=1))
     expected = rf"train-labels-idx1-ubyte .*MD5 [0-9a-f]{{32}}, expected {TRAIN_LABELS.md5}; reinstall"
     with pytest.raises(UserError, match=expected):
-        read_idx(tmp_path, TRAIN_LABELS)
+        read_idx(tmp_path, TRAIN_LABELS, MNIST)
 
 
 @pytest.mark.parametrize("content", [b"", b"no gzip at all", None])
@@ -120,24 +116,24 @@ def test_package_file_that_cannot_be_unpacked(tmp_path: Path, content: bytes | N
     whole = (PACKAGE / f"{TRAIN_LABELS.name}.gz").read_bytes()
     (tmp_path / f"{TRAIN_LABELS.name}.gz").write_bytes(whole[:1000] if content is None else content)
     with pytest.raises(UserError, match=rf"train-labels-idx1-ubyte.*{TRAIN_LABELS.md5}; reinstall"):
-        read_idx(tmp_path, TRAIN_LABELS)
+        read_idx(tmp_path, TRAIN_LABELS, MNIST)
 
 
 def test_wrong_shape_behind_a_right_sum() -> None:
     file = IdxFile(TRAIN_LABELS.name, TRAIN_LABELS.md5, (59_999,), 0)
     with pytest.raises(UserError, match=r"header 000008010000ea60 and 60008 bytes, expected 000008010000ea5f"):
-        read_idx(PACKAGE, file)
+        read_idx(PACKAGE, file, MNIST)
 
 
 def test_damaged_package_leaves_no_trace_in_the_cache(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte\.gz in the package.*reinstall"):
-        unpack_mnist(tmp_path / "empty", tmp_path / "cache")
+        unpack_images(tmp_path / "empty", tmp_path / "cache", MNIST)
     assert not (tmp_path / "cache").exists()
 
 
 def content_of(own_cache: Path, change: Callable[[bytearray], object]) -> Path:
     """The cached training labels with their bytes changed."""
-    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
+    path = image_folder(own_cache, MNIST) / f"{TRAIN_LABELS.name}.npy"
     content = bytearray(path.read_bytes())
     change(content)
     replace(path, bytes(content))
@@ -146,14 +142,14 @@ def content_of(own_cache: Path, change: Callable[[bytearray], object]) -> Path:
 
 def unpacked_again(cache: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """What a load says that finds the cache damaged; afterwards it is whole, and nothing more is said."""
-    labels = load(Mnist(), cache).train_labels
+    labels = load_data(Mnist(), cache).train_labels
     assert labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     said = capsys.readouterr().err
-    assert said.startswith(f"areabench: cached MNIST in {mnist_folder(cache)} was damaged: ")
+    assert said.startswith(f"areabench: cached MNIST in {image_folder(cache, MNIST)} was damaged: ")
     assert said.endswith("; it is unpacked again\n")
-    load(Mnist(), cache)
+    load_data(Mnist(), cache)
     assert capsys.readouterr().err == ""
-    assert len(list(mnist_folder(cache).iterdir())) == 4
+    assert len(list(image_folder(cache, MNIST).iterdir())) == 4
     assert [path.name for path in cache.iterdir()] == ["mnist-6bbc9ace"]
     return said
 
@@ -168,7 +164,7 @@ def test_one_bit_of_the_cache_is_found(own_cache: Path, capsys: pytest.CaptureFi
 
 
 def test_zeroed_images_are_found(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = mnist_folder(own_cache) / f"{MNIST_FILES[0].name}.npy"
+    path = image_folder(own_cache, MNIST) / f"{MNIST_FILES[0].name}.npy"
     path.unlink()
     np.save(path, np.zeros(MNIST_FILES[0].array_shape, dtype=np.uint8))
     assert "train-images-idx3-ubyte.npy has the CRC-32" in unpacked_again(own_cache, capsys)
@@ -176,7 +172,7 @@ def test_zeroed_images_are_found(own_cache: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00\x10\x00{'descr': '|u1',", b"\x00" * 500])
 def test_damaged_cache(own_cache: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    replace(mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy", content)
+    replace(image_folder(own_cache, MNIST) / f"{TRAIN_LABELS.name}.npy", content)
     assert "train-labels-idx1-ubyte.npy cannot be read" in unpacked_again(own_cache, capsys)
 
 
@@ -186,14 +182,14 @@ def test_truncated_cache(own_cache: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_cached_array_of_wrong_shape(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
+    path = image_folder(own_cache, MNIST) / f"{TRAIN_LABELS.name}.npy"
     path.unlink()
     np.save(path, np.zeros(3, dtype=np.int64))
     assert "holds (3,) int64, expected (60000,) int64" in unpacked_again(own_cache, capsys)
 
 
 def test_missing_cached_file(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy").unlink()
+    (image_folder(own_cache, MNIST) / f"{TRAIN_LABELS.name}.npy").unlink()
     assert "train-labels-idx1-ubyte.npy cannot be read" in unpacked_again(own_cache, capsys)
 
 
@@ -201,12 +197,12 @@ def test_damaged_cache_that_cannot_be_written_is_refused(own_cache: Path, monkey
     def fail(path: Path, array: NDArray[Any]) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    replace(mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy", b"")
-    monkeypatch.setattr(datasets, "_write_array", fail)
-    monkeypatch.setattr(datasets, "read_idx", lambda *_: np.zeros(1))
+    replace(image_folder(own_cache, MNIST) / f"{TRAIN_LABELS.name}.npy", b"")
+    monkeypatch.setattr(images, "_write_array", fail)
+    monkeypatch.setattr(images, "read_idx", lambda *_: np.zeros(1))
     message = r"\(Read-only file system\); what is there is damaged: train-labels.*; set AREABENCH_CACHE"
     with pytest.raises(UserError, match=message) as caught:
-        load(Mnist(), own_cache)
+        load_data(Mnist(), own_cache)
     assert "\n" not in str(caught.value)
 
 
@@ -215,20 +211,20 @@ def test_who_has_opened_the_damaged_cache_keeps_what_it_has(own_cache: Path) -> 
         content[-1] ^= 1
 
     content_of(own_cache, flip)
-    before = load(Mnist(), own_cache, prepared=True)  # as a rank does, whose node was prepared before
-    prepare(Mnist(), own_cache)
-    assert before.train_labels[-1] != load(Mnist(), own_cache).train_labels[-1]
+    before = load_data(Mnist(), own_cache, prepared=True)  # as a rank does, whose node was prepared before
+    prepare_data(Mnist(), own_cache)
+    assert before.train_labels[-1] != load_data(Mnist(), own_cache).train_labels[-1]
 
 
 def test_a_rank_of_a_prepared_node_does_not_read_the_images(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "crc32", None)  # calling it would fail
-    assert len(load(Mnist(), own_cache, prepared=True).test_labels) == 10_000
+    monkeypatch.setattr(images, "crc32", None)  # calling it would fail
+    assert len(load_data(Mnist(), own_cache, prepared=True).test_labels) == 10_000
 
 
 def test_a_rank_that_cannot_open_what_was_prepared(own_cache: Path) -> None:
-    replace(mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy", b"")
+    replace(image_folder(own_cache, MNIST) / f"{TRAIN_LABELS.name}.npy", b"")
     with pytest.raises(UserError, match=r"is damaged: train-labels.*; delete this folder and start again"):
-        load(Mnist(), own_cache, prepared=True)
+        load_data(Mnist(), own_cache, prepared=True)
 
 
 @pytest.mark.parametrize("below", ["", "folder"])
@@ -237,7 +233,7 @@ def test_cache_path_that_is_a_file(tmp_path: Path, below: str) -> None:
     cache = tmp_path / "file" / below
     message = rf"{cache}: .*\((File exists|Not a directory)\); set AREABENCH_CACHE to .*60 MB"
     with pytest.raises(UserError, match=message):
-        load(Mnist(), cache)
+        load_data(Mnist(), cache)
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,10 +241,10 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_bytes(b"begun")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(datasets, "_write_array", fail)
-    monkeypatch.setattr(datasets, "read_idx", lambda *_: np.zeros(1))
+    monkeypatch.setattr(images, "_write_array", fail)
+    monkeypatch.setattr(images, "read_idx", lambda *_: np.zeros(1))
     with pytest.raises(UserError, match=r"No space left on device\); set AREABENCH_CACHE"):
-        prepare(Mnist(), tmp_path)
+        prepare_data(Mnist(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,28 +255,28 @@ def tiny(source: Traversable, file: IdxFile, _images: ImageSet) -> NDArray[Any]:
 
 def test_the_loser_of_a_race_discards_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(source: Traversable, file: IdxFile, _images: ImageSet) -> NDArray[Any]:
-        monkeypatch.setattr(datasets, "read_idx", tiny)
-        prepare(Mnist(), tmp_path)  # another process does all of it at the same time
+        monkeypatch.setattr(images, "read_idx", tiny)
+        prepare_data(Mnist(), tmp_path)  # another process does all of it at the same time
         return np.array([99])
 
-    monkeypatch.setattr(datasets, "read_idx", overtaken)
-    prepare(Mnist(), tmp_path)
+    monkeypatch.setattr(images, "read_idx", overtaken)
+    prepare_data(Mnist(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
-    assert np.load(mnist_folder(tmp_path) / f"{MNIST_FILES[0].name}.npy").tolist() == [0]
+    assert np.load(image_folder(tmp_path, MNIST) / f"{MNIST_FILES[0].name}.npy").tolist() == [0]
 
 
 def test_many_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "read_idx", tiny)
-    monkeypatch.setattr(datasets, "_damage", lambda *_: "")  # the tiny arrays are not those of MNIST
+    monkeypatch.setattr(images, "read_idx", tiny)
+    monkeypatch.setattr(images, "_damage", lambda *_: "")  # the tiny arrays are not those of MNIST
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: prepare(Mnist(), tmp_path), range(32)))
+        list(pool.map(lambda _: prepare_data(Mnist(), tmp_path), range(32)))
     assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
-    assert len(list(mnist_folder(tmp_path).iterdir())) == 4
+    assert len(list(image_folder(tmp_path, MNIST).iterdir())) == 4
 
 
 def test_digits(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    data = load(Digits(), tmp_path / "unused")
+    data = load_data(Digits(), tmp_path / "unused")
     assert data.train_features.shape == (1437, 64)
     assert data.test_features.shape == (360, 64)
     assert data.train_features.dtype == np.uint8
@@ -294,11 +290,11 @@ def test_digits(tmp_path: Path) -> None:
 def test_digits_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(UserError, match=r"`digits` needs scikit-learn.*pip install scikit-learn"):
-        load(Digits(), tmp_path)
+        load_data(Digits(), tmp_path)
 
 
 def test_synthetic(tmp_path: Path) -> None:
-    data = load(Synthetic(train_samples=23, test_samples=7, features=4, classes=5), tmp_path / "unused")
+    data = load_data(Synthetic(train_samples=23, test_samples=7, features=4, classes=5), tmp_path / "unused")
     assert data.train_features.shape == (23, 4)
     assert data.test_features.shape == (7, 4)
     assert data.train_features.dtype == np.uint8
@@ -311,7 +307,7 @@ def test_synthetic(tmp_path: Path) -> None:
 
 
 def test_synthetic_without_spread_is_its_centres(tmp_path: Path) -> None:
-    data = load(Synthetic(train_samples=40, test_samples=10, classes=3, spread=0.0), tmp_path)
+    data = load_data(Synthetic(train_samples=40, test_samples=10, classes=3, spread=0.0), tmp_path)
     for label in range(3):
         train = data.train_features[data.train_labels == label]
         test = data.test_features[data.test_labels == label]
@@ -322,13 +318,13 @@ def test_synthetic_without_spread_is_its_centres(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 1e308])
 def test_synthetic_fills_the_range(tmp_path: Path, spread: float) -> None:
-    features = load(Synthetic(features=50, spread=spread), tmp_path).train_features.astype(np.float64)
+    features = load_data(Synthetic(features=50, spread=spread), tmp_path).train_features.astype(np.float64)
     assert 115 < features.mean() < 140
     assert 35 < features.std() < 50  # a third of 127.5
 
 
 def test_synthetic_follows_its_seed(tmp_path: Path) -> None:
-    first, same, other = (load(Synthetic(train_samples=5, seed=seed), tmp_path) for seed in (1, 1, 2))
+    first, same, other = (load_data(Synthetic(train_samples=5, seed=seed), tmp_path) for seed in (1, 1, 2))
     assert np.array_equal(first.train_features, same.train_features)
     assert not np.array_equal(first.train_features, other.train_features)
 
@@ -336,9 +332,9 @@ def test_synthetic_follows_its_seed(tmp_path: Path) -> None:
 def test_synthetic_does_not_depend_on_how_many_rows_are_drawn_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = load(Synthetic(train_samples=10), tmp_path).train_features
-    monkeypatch.setattr(datasets, "_VALUES_AT_ONCE", 50)
-    assert np.array_equal(load(Synthetic(train_samples=10), tmp_path).train_features, whole)
+    whole = load_data(Synthetic(train_samples=10), tmp_path).train_features
+    monkeypatch.setattr(synthetic, "_VALUES_AT_ONCE", 50)
+    assert np.array_equal(load_data(Synthetic(train_samples=10), tmp_path).train_features, whole)
 
 
 def test_the_cache_is_the_one_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,11 +345,11 @@ def test_the_cache_is_the_one_that_the_environment_names(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("settings", [Mnist(), Digits(), Synthetic(train_samples=9)], ids=lambda each: each.name)
-def test_digest_is_stable_and_follows_every_array(settings: datasets.PackageData, cache: Path) -> None:
+def test_digest_is_stable_and_follows_every_array(settings: DataSettings, cache: Path) -> None:
     if isinstance(settings, Digits):
         pytest.importorskip("sklearn")
-    data = load(settings, cache)
-    assert data.digest() == load(settings, cache).digest()
+    data = load_data(settings, cache)
+    assert data.digest() == load_data(settings, cache).digest()
     for name in ("train_features", "train_labels", "test_features", "test_labels"):
         changed = getattr(data, name).copy()
         changed.flat[-1] ^= 1
@@ -361,7 +357,7 @@ def test_digest_is_stable_and_follows_every_array(settings: datasets.PackageData
 
 
 def test_digest_of_mnist_and_of_types_and_shapes(cache: Path) -> None:
-    assert load(Mnist(), cache).digest()[:8] == "4a52d6f4"  # runs of other machines and years are compared with it
+    assert load_data(Mnist(), cache).digest()[:8] == "4a52d6f4"  # runs of other machines and years are compared with it
     rows = np.zeros((4, 2), dtype=np.uint8)
     labels = np.zeros(4, dtype=np.int64)
     data = datasets.Dataset("own", rows, labels, rows, labels, classes=2, scale=1.0)
@@ -374,18 +370,18 @@ def test_digest_of_mnist_and_of_types_and_shapes(cache: Path) -> None:
 
 def test_fashion_mnist_is_read_from_a_folder_and_its_md5_checked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ubyte.gz in .*/there cannot be unpacked .* dataset-fashion"):
-        load(FashionMnist(folder=str(tmp_path / "there")), tmp_path)
+        load_data(FashionMnist(folder=str(tmp_path / "there")), tmp_path)
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03")
     with pytest.raises(UserError, match="has MD5 .*, expected f4a8712d7a061bf5bd6d2ca38dc4d50a; install Debian's"):
-        load(FashionMnist(folder=str(tmp_path / "there")), tmp_path)
+        load_data(FashionMnist(folder=str(tmp_path / "there")), tmp_path)
 
 
 @pytest.mark.skipif(not Path(FashionMnist().folder).is_dir(), reason="dataset-fashion-mnist is not installed")
 def test_fashion_mnist_of_debian(tmp_path: Path) -> None:
-    data = load(FashionMnist(), tmp_path)
+    data = load_data(FashionMnist(), tmp_path)
     assert (data.train_features.shape, data.classes, data.name) == ((60_000, 784), 10, "fashion-mnist")
     assert data.train_labels[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
     assert np.bincount(data.train_labels).tolist() == [6000] * 10
-    assert mnist_folder(tmp_path, fashion_mnist("")).is_dir()
-    load(FashionMnist(folder="nowhere"), tmp_path)  # what is unpacked is not read again
+    assert image_folder(tmp_path, FashionMnist().images).is_dir()
+    load_data(FashionMnist(folder="nowhere"), tmp_path)  # what is unpacked is not read again

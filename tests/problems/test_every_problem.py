@@ -9,27 +9,18 @@ import numpy as np
 import pytest
 
 from areabench.engine.scenario import Scenario, build_scenario
-from areabench.experiment.method_records import Area
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DrawnSettings,
-    Hinge,
-    Logistic,
-    Median,
-    ProblemSettings,
-    Quadratic,
-    Regression,
-    Robust,
-    Synthetic,
-    TorchModule,
-)
-from areabench.experiment.records import Clients, Experiment, Stop
-from areabench.problems.base import Problem
-from areabench.problems.hinge import HingeProblem
-from areabench.problems.lipschitz import DrawnProblem
-from areabench.problems.logistic import LogisticProblem
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.area import Area
+from areabench.problems.base import Problem, ProblemSettings
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.hinge import Hinge, HingeProblem
+from areabench.problems.linear.regression import Regression
+from areabench.problems.lipschitz import DrawnProblem, Median, Robust
+from areabench.problems.logistic import Logistic, LogisticProblem
 from areabench.problems.optimum import KnownOptimum, LipschitzProblem, Optimum, SmoothProblem
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.torch_module import TorchModule
 
 SMOOTH = (Quadratic(noise=0.5, zeta=2.0), Logistic(weighting="exact", regularisation=0.01))
 LIPSCHITZ = (Robust(samples=9), Median(samples=9), Hinge())
@@ -41,7 +32,7 @@ def scenario(settings: ProblemSettings, local_steps: int = 1, seed: int = 0) -> 
     """Five clients with unequal data."""
     if isinstance(settings, TorchModule):
         pytest.importorskip("torch")
-    drawn = isinstance(settings, DrawnSettings)
+    drawn = not settings.takes_data
     experiment = Experiment(
         clients=Clients(count=5, local_steps=local_steps),
         method=Area(step_size=0.1),

@@ -12,11 +12,11 @@ from scipy.sparse import csr_array
 from tests.support.samples import blobs, parts
 
 from areabench.cli.main import main
-from areabench.experiment.problem_records import Hinge, Logistic, TorchModule
 from areabench.problems.base import Problem
 from areabench.problems.datasets import Dataset
-from areabench.problems.hinge import HingeProblem
-from areabench.problems.logistic import LogisticProblem
+from areabench.problems.hinge import Hinge, HingeProblem
+from areabench.problems.logistic import Logistic, LogisticProblem
+from areabench.problems.torch_module import TorchModule
 
 KINDS = [np.float16, np.float32, np.float64, np.int16, np.uint32, np.int64]
 
@@ -34,7 +34,7 @@ def problem_on(name: str, data: Dataset) -> Problem:
     if name == "hinge":
         return HingeProblem(Hinge(batch_size=4), data, parts(), 3, 7)
     pytest.importorskip("torch")
-    from areabench.problems.torch_module import TorchProblem
+    from areabench.problems.torch_flat import TorchProblem
 
     settings = TorchModule(module="areabench.problems.examples:mlp", batch_size=4)
     return TorchProblem(settings, data, parts(), 3, 7)

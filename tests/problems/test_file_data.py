@@ -13,9 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 import areabench
+from areabench.engine.data import load_data
 from areabench.errors import UserError
-from areabench.experiment.problem_records import File, ScikitLearn
-from areabench.problems.datasets import Dataset, is_sparse, load
+from areabench.problems.data.file import File
+from areabench.problems.data.scikit_learn import ScikitLearn
+from areabench.problems.datasets import Dataset, is_sparse
 
 CSV = "a,b,kind\n1,2.5,x\n-3,4,y\n5,6,x\n7,8,y\n9,10,x\n"
 LIBSVM = "-1 1:0.5 3:2\n+1 2:1 # note\n-1\n1 1:1 3:-1\n-1 qid:3 3:4\n"
@@ -23,7 +25,7 @@ LIBSVM = "-1 1:0.5 3:2\n+1 2:1 # note\n-1\n1 1:1 3:-1\n-1 qid:3 3:4\n"
 
 def loaded(path: Path, **settings: Any) -> Dataset:
     """The data set of a file."""
-    return load(File(file=str(path), **settings), path.parent)
+    return load_data(File(file=str(path), **settings), path.parent)
 
 
 def written(path: Path, content: str | bytes) -> Path:
@@ -199,14 +201,14 @@ def test_a_regression_keeps_its_targets_and_splits_by_tenths(tmp_path: Path) -> 
 )
 def test_the_tables_of_scikit_learn(name: Any, classes: int, shape: tuple[int, int], tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    data = load(ScikitLearn(set=name), tmp_path)
+    data = load_data(ScikitLearn(set=name), tmp_path)
     assert (data.classes, data.train_features.shape, len(data.class_names)) == (classes, shape, classes)
     np.testing.assert_allclose(data.train_features.std(axis=0), 1)
 
 
 def test_diabetes_is_a_regression(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    data = load(ScikitLearn(set="diabetes", standardise=False), tmp_path)
+    data = load_data(ScikitLearn(set="diabetes", standardise=False), tmp_path)
     assert (data.classes, len(data.train_labels), len(data.test_labels)) == (0, 354, 88)
     assert np.concatenate([data.train_labels, data.test_labels]).max() == 346
 

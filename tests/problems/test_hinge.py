@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.experiment.problem_records import Hinge
 from areabench.problems import hinge
 from areabench.problems import hinge as hinge_optimum
 from areabench.problems.datasets import Dataset
-from areabench.problems.hinge import HingeProblem, Samples, estimate, solve_program
+from areabench.problems.hinge import Hinge, HingeProblem, Samples, estimate, solve_program
 from areabench.problems.minibatches import Minibatches
 
 FEATURES, CLASSES, SAMPLES = 3, 3, 24

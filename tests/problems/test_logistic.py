@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from tests.support.samples import CLASSES, FEATURES, blobs, parts
 
-from areabench.experiment.problem_records import Logistic
 from areabench.problems import logistic
 from areabench.problems.datasets import Dataset
-from areabench.problems.logistic import LogisticProblem, Workspace
+from areabench.problems.logistic import Logistic, LogisticProblem, Workspace
 from areabench.problems.minibatches import Minibatches
 
 

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Logistic
 from areabench.problems.datasets import Dataset
-from areabench.problems.logistic import LogisticProblem
+from areabench.problems.logistic import Logistic, LogisticProblem
 from areabench.problems.logistic_optimum import CrossEntropy, largest_eigenvalue
 from areabench.problems.optimum import minimise
 

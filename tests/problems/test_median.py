@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.experiment.problem_records import Median
-from areabench.problems.lipschitz import DrawnProblem, MeanDistance, median_problem
+from areabench.problems.lipschitz import DrawnProblem, MeanDistance, Median, median_problem
 from areabench.problems.lipschitz import solve_median as solve
 
 SETTINGS = Median(dimension=2, samples=4, batch_size=2)

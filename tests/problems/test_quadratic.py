@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tests.support.quadratics import GivenQuadratic
 
-from areabench.experiment.problem_records import Quadratic
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.streams import Purpose, stream
 
 SETTINGS = Quadratic(dimension=5, curvature_min=0.5, curvature_max=8.0, heterogeneity=2.0, start_distance=3.0)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from areabench.experiment.problem_records import Regression
 from areabench.problems.datasets import Dataset
-from areabench.problems.linear.regression import RegressionProblem
+from areabench.problems.linear.regression import Regression, RegressionProblem
 
 # The model (2, 1) predicts 2·1/2 + 1 = 2 and 2·3/2 + 1 = 4 with the scale 1/2: its errors are 0.5 and -3.
 DATA = Dataset(

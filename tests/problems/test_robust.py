@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.experiment.problem_records import Robust
-from areabench.problems.lipschitz import AbsoluteErrors, DrawnProblem, LocalSubgradient, draw_samples, robust_problem
+from areabench.problems.lipschitz import (
+    AbsoluteErrors,
+    DrawnProblem,
+    LocalSubgradient,
+    Robust,
+    draw_samples,
+    robust_problem,
+)
 from areabench.problems.lipschitz import solve_robust as solve
 from areabench.problems.minibatches import Minibatches
 

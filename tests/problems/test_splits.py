@@ -9,17 +9,15 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    NearlyIid,
-)
-from areabench.problems import splits
-from areabench.problems.splits import PackageSplit, Parts, part_sizes, split
+from areabench.problems.splits import dirichlet
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
+from areabench.problems.splits.rows import ClientRows, SplitSettings, part_sizes
 
-COVERING: list[PackageSplit] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
-ALL: list[PackageSplit] = [*COVERING, DirichletEqual(), NearlyIid()]
+COVERING: list[SplitSettings] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
+ALL: list[SplitSettings] = [*COVERING, DirichletEqual(), NearlyIid()]
 
 
 def tens(samples: int) -> NDArray[np.int64]:
@@ -33,8 +31,8 @@ def class_counts(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> list[int
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_parts_are_sorted_disjoint_and_not_empty(settings: PackageSplit) -> None:
-    parts = split(settings, tens(300), 7, seed=3)
+def test_parts_are_sorted_disjoint_and_not_empty(settings: SplitSettings) -> None:
+    parts = settings.rows(tens(300), 7, seed=3)
     rows = np.concatenate(parts)
     assert len(parts) == 7
     assert min(map(len, parts)) >= 1
@@ -44,7 +42,7 @@ def test_parts_are_sorted_disjoint_and_not_empty(settings: PackageSplit) -> None
 
 
 def test_parts_are_cut_where_the_sizes_say() -> None:
-    parts = Parts(np.array([4, 7, 1, 0, 9]), np.array([2, 1, 2]))
+    parts = ClientRows(np.array([4, 7, 1, 0, 9]), np.array([2, 1, 2]))
     assert [part.tolist() for part in parts] == [[4, 7], [1], [0, 9]]
     assert [part.tolist() for part in parts[1:]] == [[1], [0, 9]]
     assert parts[-1].tolist() == [0, 9]
@@ -52,75 +50,75 @@ def test_parts_are_cut_where_the_sizes_say() -> None:
 
 
 @pytest.mark.parametrize("settings", [*COVERING, NearlyIid()], ids=str)
-def test_all_rows_are_assigned(settings: PackageSplit) -> None:
-    parts = split(settings, tens(301), 7, seed=3)
+def test_all_rows_are_assigned(settings: SplitSettings) -> None:
+    parts = settings.rows(tens(301), 7, seed=3)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(301))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_the_seed_decides(settings: PackageSplit) -> None:
-    first, same, other = (split(settings, tens(300), 7, seed) for seed in (1, 1, 2))
+def test_the_seed_decides(settings: SplitSettings) -> None:
+    first, same, other = (settings.rows(tens(300), 7, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(one, two) for one, two in zip(first, same, strict=True))
     assert any(not np.array_equal(one, two) for one, two in zip(first, other, strict=True))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_one_client_gets_everything(settings: PackageSplit) -> None:
-    (rows,) = split(settings, tens(50), 1, seed=0)
+def test_one_client_gets_everything(settings: SplitSettings) -> None:
+    (rows,) = settings.rows(tens(50), 1, seed=0)
     assert np.array_equal(rows, np.arange(50))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_more_clients_than_samples(settings: PackageSplit) -> None:
+def test_more_clients_than_samples(settings: SplitSettings) -> None:
     with pytest.raises(UserError, match=r"31 clients .* has 30; lower clients.count"):
-        split(settings, tens(30), 31, seed=0)
+        settings.rows(tens(30), 31, seed=0)
 
 
 def test_nearly_iid_by_hand() -> None:
     # label 0 seven times: 2 + 2 + 3; label 1 five times: 1 + 1 + 3
     labels = np.array([0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0])
-    parts = split(NearlyIid(), labels, 3, seed=0)
+    parts = NearlyIid().rows(labels, 3, seed=0)
     assert [class_counts(part, labels) for part in parts] == [[2, 1], [2, 1], [3, 3]]
 
 
 def test_nearly_iid_refuses_empty_clients() -> None:
     with pytest.raises(UserError, match=r"8 clients.* label has 7 samples.*lower clients.count to 7"):
-        split(NearlyIid(), np.array([0] * 7 + [1] * 5), 8, seed=0)
+        NearlyIid().rows(np.array([0] * 7 + [1] * 5), 8, seed=0)
 
 
 def test_nearly_iid_at_its_limit() -> None:
     labels = np.array([0] * 7 + [1] * 5)
-    parts = split(NearlyIid(), labels, 7, seed=0)
+    parts = NearlyIid().rows(labels, 7, seed=0)
     assert [class_counts(part, labels) for part in parts] == [[1, 0]] * 6 + [[1, 5]]
 
 
 def test_iid_sizes_differ_by_one() -> None:
-    assert [len(part) for part in split(Iid(), tens(11), 4, seed=0)] == [3, 3, 3, 2]
+    assert [len(part) for part in Iid().rows(tens(11), 4, seed=0)] == [3, 3, 3, 2]
 
 
 def test_iid_is_shuffled() -> None:
-    assert not np.array_equal(split(Iid(), tens(100), 2, seed=0)[0], np.arange(50))
+    assert not np.array_equal(Iid().rows(tens(100), 2, seed=0)[0], np.arange(50))
 
 
 @pytest.mark.parametrize("concentration", [1e-300, 1e-6, 0.1, 1e6, 1e300])
 def test_dirichlet_keeps_the_minimum(concentration: float) -> None:
-    parts = split(Dirichlet(concentration=concentration, minimum=3), tens(100), 30, seed=5)
+    parts = Dirichlet(concentration=concentration, minimum=3).rows(tens(100), 30, seed=5)
     assert min(map(len, parts)) >= 3
     assert sum(map(len, parts)) == 100
 
 
 def test_dirichlet_minimum_that_takes_every_row() -> None:
-    parts = split(Dirichlet(concentration=1e-6, minimum=4), tens(40), 10, seed=5)
+    parts = Dirichlet(concentration=1e-6, minimum=4).rows(tens(40), 10, seed=5)
     assert [len(part) for part in parts] == [4] * 10
 
 
 def test_dirichlet_minimum_out_of_reach() -> None:
     with pytest.raises(UserError, match=r"10 clients with at least 5 samples each need 50 samples.* has 40"):
-        split(Dirichlet(minimum=5), tens(40), 10, seed=0)
+        Dirichlet(minimum=5).rows(tens(40), 10, seed=0)
 
 
 def sizes_of(settings: Dirichlet, samples: int = 100, clients: int = 4, seed: int = 5) -> list[int]:
-    return [len(part) for part in split(settings, tens(samples), clients, seed)]
+    return [len(part) for part in settings.rows(tens(samples), clients, seed)]
 
 
 def test_a_client_with_exactly_the_minimum_has_enough() -> None:
@@ -137,16 +135,16 @@ def test_a_client_with_exactly_the_minimum_has_enough() -> None:
 def test_the_draw_that_is_taken_is_the_first_with_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     # ten rows of one class: 9 + 1, 8 + 2, 7 + 3, 5 + 5
     drawn = iter([[[0.9, 0.1]], [[0.8, 0.2]], [[0.7, 0.3]], [[0.5, 0.5]]])
-    monkeypatch.setattr(splits, "_draw_shares", lambda *_: np.array(next(drawn)))
-    parts = split(Dirichlet(minimum=3, draws=1_000_000), np.zeros(10, dtype=np.int64), 2, seed=0)
+    monkeypatch.setattr(dirichlet, "draw_shares", lambda *_: np.array(next(drawn)))
+    parts = Dirichlet(minimum=3, draws=1_000_000).rows(np.zeros(10, dtype=np.int64), 2, seed=0)
     assert [len(part) for part in parts] == [7, 3]
     assert next(drawn) == [[0.5, 0.5]]
 
 
 def test_draws_are_those_of_the_split_that_is_repaired() -> None:
     """Where the minimum is reached within 100 draws, nothing is repaired, and both are the same."""
-    plain = split(Dirichlet(minimum=5), tens(300), 5, seed=2)
-    drawn = split(Dirichlet(minimum=5, draws=100), tens(300), 5, seed=2)
+    plain = Dirichlet(minimum=5).rows(tens(300), 5, seed=2)
+    drawn = Dirichlet(minimum=5, draws=100).rows(tens(300), 5, seed=2)
     assert all(np.array_equal(one, two) for one, two in zip(plain, drawn, strict=True))
 
 
@@ -162,64 +160,64 @@ def test_drawing_reaches_what_is_else_repaired() -> None:
 
 def test_repair_leaves_a_client_with_exactly_the_minimum_alone() -> None:
     owners = np.array([0, 0, 0, 0, 0, 1, 1, 2])
-    splits._repair(owners, 3, 2, np.random.default_rng(0))
+    dirichlet._repair(owners, 3, 2, np.random.default_rng(0))
     assert np.bincount(owners).tolist() == [4, 2, 2]
     assert owners[5:].tolist() == [1, 1, 2]
 
 
 def test_repair_takes_from_the_largest_only() -> None:
     # one class goes whole to one client: the other three get their minimum of 2 from it, one row at a time
-    parts = split(Dirichlet(concentration=1e-9, minimum=2), np.zeros(100, dtype=np.int64), 4, seed=1)
+    parts = Dirichlet(concentration=1e-9, minimum=2).rows(np.zeros(100, dtype=np.int64), 4, seed=1)
     assert sorted(map(len, parts)) == [2, 2, 2, 94]
 
 
 def test_dirichlet_small_concentration_gives_a_class_to_one_client() -> None:
     labels = tens(1000)
-    parts = split(Dirichlet(concentration=1e-6), labels, 2, seed=1)
+    parts = Dirichlet(concentration=1e-6).rows(labels, 2, seed=1)
     assert all(count in (0, 100) for part in parts for count in class_counts(part, labels))
 
 
 def test_dirichlet_large_concentration_is_even() -> None:
     labels = tens(1000)
-    parts = split(Dirichlet(concentration=1e9), labels, 4, seed=1)
+    parts = Dirichlet(concentration=1e9).rows(labels, 4, seed=1)
     assert all(24 <= count <= 26 for part in parts for count in class_counts(part, labels))
 
 
 def test_dirichlet_rounding_favours_no_client() -> None:
     # 0.6 rows of each of 10 classes per client: 6 on average; equal rounding in each class would give 0 or 10
-    sizes = np.array([len(part) for part in split(Dirichlet(concentration=1e9), tens(300), 50, seed=1)])
+    sizes = np.array([len(part) for part in Dirichlet(concentration=1e9).rows(tens(300), 50, seed=1)])
     assert np.count_nonzero((sizes >= 3) & (sizes <= 9)) >= 40
 
 
 def test_dirichlet_of_many_clients() -> None:
-    parts = split(Dirichlet(concentration=1e-6), tens(20_000), 10_000, seed=1)
+    parts = Dirichlet(concentration=1e-6).rows(tens(20_000), 10_000, seed=1)
     assert min(map(len, parts)) == 1
     assert sum(map(len, parts)) == 20_000
 
 
 @pytest.mark.parametrize("concentration", [1e-300, 1e-6, 0.1, 1.0, 1e300])
 def test_dirichlet_equal_sizes(concentration: float) -> None:
-    parts = split(DirichletEqual(concentration=concentration), tens(103), 10, seed=2)
+    parts = DirichletEqual(concentration=concentration).rows(tens(103), 10, seed=2)
     assert [len(part) for part in parts] == [10] * 10
 
 
 def test_dirichlet_equal_continues_when_a_class_runs_out() -> None:
     # 8 clients want all of their 5 rows from one class; the label that occurs twice cannot serve any of them alone
     labels = np.array([0] * 38 + [1] * 2)
-    parts = split(DirichletEqual(concentration=1e-6), labels, 8, seed=0)
+    parts = DirichletEqual(concentration=1e-6).rows(labels, 8, seed=0)
     assert [len(part) for part in parts] == [5] * 8
     assert sum(class_counts(part, labels)[1] for part in parts) == 2
 
 
 def test_large_labels_are_split_like_small_ones() -> None:
     """Numbers of more than 16 bits are sorted in another way."""
-    parts = split(Dirichlet(concentration=1.0), tens(60), 4, seed=5)
-    for part, other in zip(parts, split(Dirichlet(concentration=1.0), tens(60) * 10_000, 4, seed=5), strict=True):
+    parts = Dirichlet(concentration=1.0).rows(tens(60), 4, seed=5)
+    for part, other in zip(parts, Dirichlet(concentration=1.0).rows(tens(60) * 10_000, 4, seed=5), strict=True):
         np.testing.assert_array_equal(part, other)
 
 
 def test_labels_with_gaps() -> None:
     labels = np.array([3, 200, 3, 200, 3, 200])
     for settings in ALL:
-        parts = split(settings, labels, 2, seed=0)
+        parts = settings.rows(labels, 2, seed=0)
         assert sum(map(len, parts)) == 6

@@ -13,17 +13,17 @@ import pytest
 from tests.support.samples import CLASSES, FEATURES, TRAIN, blobs, parts
 
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Logistic, TorchModule
 from areabench.problems.examples import mlp
-from areabench.problems.logistic import LogisticProblem
+from areabench.problems.logistic import Logistic, LogisticProblem
 from areabench.problems.minibatches import Minibatches
+from areabench.problems.torch_module import TorchModule
 
 pytest.importorskip("torch")  # what follows is imported only where torch is installed
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from areabench.problems import torch_module  # noqa: E402
-from areabench.problems.torch_module import TorchProblem  # noqa: E402
+from areabench.problems import torch_flat
+from areabench.problems.torch_flat import TorchProblem
 
 MLP = "areabench.problems.examples:mlp"
 
@@ -310,7 +310,7 @@ def test_dropout_draws_again_in_each_step_of_a_round() -> None:
 
 
 def test_evaluation_matches_plain_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_module, "_ROWS_AT_ONCE", 7)  # several chunks, the last of them short
+    monkeypatch.setattr(torch_flat, "_ROWS_AT_ONCE", 7)  # several chunks, the last of them short
     data, module = blobs(), problem(TorchModule(module="zoo:linear", regularisation=0.125))
     models = [module.start() * np.float32(factor) for factor in (1, -3)]
     metrics = module.evaluate(models)
@@ -398,7 +398,7 @@ def test_missing_torch_is_reported_in_one_line() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
         "from areabench.errors import UserError\n"
-        "try:\n    import areabench.problems.torch_module\n"
+        "try:\n    import areabench.problems.torch_flat\n"
         "except UserError as error:\n    sys.exit(0 if 'install torch' in str(error) else 3)\n"
         "sys.exit(4)"
     )

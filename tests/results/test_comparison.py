@@ -20,8 +20,8 @@ from tests.support.texts import logistic
 from areabench.cli.main import main
 from areabench.engine.events import Kind
 from areabench.errors import UserError
+from areabench.experiment.experiment import Clients, Record
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.records import Clients, Record, UniformRates
 from areabench.results.comparison import (
     Arrivals,
     Curve,
@@ -43,6 +43,7 @@ from areabench.results.comparison import (
 )
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
+from areabench.timing.rates import UniformRates
 
 EXPERIMENT = logistic("horizon_s = 2.0", name="pair", clients=3, step_size=0.5)
 EXACTLY_3 = Pair(100, 97, -3.0)

@@ -12,9 +12,14 @@ from tests.support.results import run as made_run
 
 from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area
-from areabench.experiment.records import Record
-from areabench.results.retention import Selection, best_by, every, named_rule
+from areabench.experiment.experiment import Record
+from areabench.methods.area import Area
+from areabench.results.retention import (
+    Selection,
+    best_by,
+    every,
+    named_rule,
+)
 from areabench.sweeps.read import Result
 from areabench.sweeps.tune import Metric
 

@@ -15,15 +15,17 @@ import pytest
 from tests.support.results import run, sweep_of
 
 from areabench.engine.events import State
-from areabench.experiment.method_records import Area, FedBuff
-from areabench.experiment.problem_records import Logistic
-from areabench.experiment.records import Experiment, NormalRates, Record, Stop, UniformRates
+from areabench.experiment.experiment import Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.fedbuff import FedBuff
+from areabench.problems.logistic import Logistic
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, comparisons_of, setting_of
 from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.retention import named_rule
 from areabench.results.table import CELL_COLUMNS, cell_values, sweep_table
 from areabench.sweeps.read import Result
+from areabench.timing.rates import NormalRates, UniformRates
 from areabench.views.styled import Heading
 from areabench.views.tables.forms import (
     Group,

@@ -23,7 +23,7 @@ from areabench.engine.events import CLIENT, Event, Kind, State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, WriteFailure
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.progress import Style
 from areabench.runfile.layout import _rows_a_block, cut, mark
 from areabench.runfile.lock import _flock, refuse_busy
@@ -32,6 +32,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Earlier, Recorder
 from areabench.runfile.schema import STATUS
+from areabench.settings.parse import to_toml
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate

@@ -13,7 +13,7 @@ from tests.support.texts import QUADRATIC
 
 from areabench.engine.events import CLIENT, State, Status
 from areabench.errors import RunFileError
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import ChecksumLog
 from areabench.runfile.layout import (
@@ -32,6 +32,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import METRIC
+from areabench.settings.parse import to_toml
 
 FLOAT = np.dtype(np.float64)
 

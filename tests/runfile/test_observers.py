@@ -16,7 +16,7 @@ import areabench
 from areabench.cli.main import main
 from areabench.engine.events import Event, Kind, State, Status
 from areabench.errors import UserError
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.observers import Observer, SnapshotSeen, observer_of
 from areabench.transports import session
@@ -239,7 +239,7 @@ def test_json_lines_and_a_file_that_exists(tmp_path: Path) -> None:
 
 
 def write(folder: Path) -> str:
-    from areabench.experiment.parse import to_toml
+    from areabench.settings.parse import to_toml
 
     (folder / "tiny.toml").write_text(to_toml(areabench.read_experiment(TINY)), encoding="utf-8")
     return str(folder / "tiny.toml")

@@ -16,11 +16,12 @@ from tests.support.texts import quadratic
 
 from areabench.engine.events import CLIENT, Event, Kind, State, Status
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run, _within, check_format, open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import FORMAT
+from areabench.settings.parse import to_toml
 
 EXPERIMENT = quadratic("iterations = 60", dimension=3) + "[record]\ninterval_s = 0.05\n"
 FLOAT = np.dtype(np.float64)

@@ -18,7 +18,7 @@ from areabench.engine.events import CLIENT, Event, Kind, State
 from areabench.engine.messages import digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure, WriteFailure
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.runfile.checksums import ChecksumLog
 from areabench.runfile.layout import (
     Held,
@@ -31,6 +31,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Earlier, Recorder
 from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.settings.parse import to_toml
 
 FLOAT = np.dtype(np.float64)
 ENDS = ["metrics", "tally/staleness", "tally/served", "diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary"]

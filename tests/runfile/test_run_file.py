@@ -32,8 +32,8 @@ from areabench.engine.events import (
 )
 from areabench.engine.messages import Flag, Order, digest
 from areabench.errors import RunFailure, RunFileError, WriteFailure
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.records import Experiment
 from areabench.problems.base import Metrics
 from areabench.progress import Style
 from areabench.runfile.open import open_file

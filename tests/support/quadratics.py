@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from areabench.arrays import Vector
-from areabench.experiment.problem_records import Quadratic
-from areabench.problems.quadratic import FLOAT, Bowl, QuadraticProblem
+from areabench.problems.quadratic import FLOAT, Bowl, Quadratic, QuadraticProblem
 
 
 class GivenQuadratic(QuadraticProblem):

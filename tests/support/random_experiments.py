@@ -4,75 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
+from tests.methods.every_method import BY_SUMS
 
 from areabench.errors import UserError
-from areabench.experiment.checks import NOT_BY_SUMS, check_combinations
-from areabench.experiment.fields import Limits, OwnMethod, OwnPart
-from areabench.experiment.method_records import (
-    Ace,
-    Aced,
-    AfaCd,
-    AfaCs,
-    AsyncFedEd,
-    AsyncSgd,
-    Dude,
-    Favas,
-    FedAsync,
-    FedBuff,
-    FedBuffPublished,
-    FedCompass,
-    FedFix,
-    Ia2Sgd,
-    Malenia,
-    Mifa,
-    QuAfl,
-    Rennala,
-    Ringleader,
-    Ringmaster,
-    SFedAvg,
-)
-from areabench.experiment.parse import hints_of, name_of, options_of
-from areabench.experiment.problem_records import (
-    Digits,
-    Dirichlet,
-    DrawnSettings,
-    FashionMnist,
-    File,
-    Hinge,
-    Iid,
-    Logistic,
-    Mnist,
-    NearlyIid,
-    Quadratic,
-    Robust,
-    ScikitLearn,
-    Synthetic,
-    TorchModule,
-    WithoutAccuracy,
-)
-from areabench.experiment.records import (
-    ConstantSchedule,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    FixedDelays,
-    ListedRates,
-    OwnDelays,
-    Privacy,
-    Theorem1Schedule,
-    Theorem2Schedule,
-    TraceDelays,
-)
-from areabench.methods.catalogue import CATALOGUE
+from areabench.experiment.checks import check_combinations
+from areabench.experiment.experiment import Experiment
+from areabench.methods import AGGREGATIONS, METHODS, SCHEDULES
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.base import Need
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.fixed_point import Privacy
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import Theorem1Schedule, Theorem2Schedule
+from areabench.problems.data.digits import Digits
+from areabench.problems.data.fashion_mnist import FashionMnist
+from areabench.problems.data.file import File
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.data.scikit_learn import ScikitLearn
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.hinge import Hinge
+from areabench.problems.lipschitz import Robust
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
+from areabench.problems.torch_module import TorchModule
+from areabench.settings.keys import Limits
+from areabench.settings.parse import hints_of, options_of, records_of
+from areabench.timing import DELAYS
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates
+from areabench.timing.trace import TraceDelays
 
 TRACE_FILE = "delays.csv"
 LARGE = (Mnist, FashionMnist, Digits, ScikitLearn, File, TorchModule)  # take a second or a file: other tests run them
-OUTSIDE = (OwnMethod, OwnPart, OwnDelays)  # functions that somebody must have written
 
 # What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
 # these two and has no limits of its own would make a run of any length: `values_of` asks for its range.
@@ -131,13 +103,12 @@ def records(record: Any) -> st.SearchStrategy[Any]:
 
 def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
     """Every section of an experiment, with all of its variants that are small."""
-    for name, kind in hints_of(Experiment).items():
-        variants = [option for option in options_of(kind) if is_dataclass(option) and option not in (*LARGE, *OUTSIDE)]
-        if name == "method":
-            variants = [option for option in variants if name_of(option) in CATALOGUE]
+    for item in fields(Experiment):
+        found = records_of(item, hints_of(Experiment)[item.name])
+        variants = [each for each in found if each not in LARGE and not getattr(each, "own", False)]
         if variants:
-            absent = [st.none()] if name == "privacy" else []
-            yield name, st.one_of([*absent, *(records(variant) for variant in variants)])
+            absent = [st.none()] if item.name == "privacy" else []
+            yield item.name, st.one_of([*absent, *(records(variant) for variant in variants)])
 
 
 def experiments() -> st.SearchStrategy[Experiment]:
@@ -148,11 +119,7 @@ def experiments() -> st.SearchStrategy[Experiment]:
 
 def private_experiments() -> st.SearchStrategy[Experiment]:
     """Valid experiments with secure aggregation; without traces, which need a file."""
-    by_sums = [
-        option
-        for option in options_of(hints_of(Experiment)["method"])
-        if name_of(option) in set(CATALOGUE) - {*NOT_BY_SUMS}
-    ]
+    by_sums = [METHODS[name] for name in BY_SUMS]
     chosen = {
         **dict(sections()),
         "method": st.one_of([records(option) for option in by_sums]),
@@ -206,7 +173,7 @@ def _fitted_end(experiment: Experiment) -> Experiment:
         stop = replace(stop, iterations=30)
     if experiment.record.snapshots == "none":
         stop = replace(stop, target_accuracy=None, target_loss=None)
-    if isinstance(experiment.problem, WithoutAccuracy):
+    if not experiment.problem.has_accuracy:
         stop = replace(stop, target_accuracy=None)
     return replace(experiment, stop=stop)
 
@@ -226,7 +193,7 @@ def _fitted_problem(experiment: Experiment) -> Experiment:
 
 
 def _fitted_data(experiment: Experiment) -> Experiment:
-    if isinstance(experiment.problem, DrawnSettings):
+    if not experiment.problem.takes_data:
         return replace(experiment, data=None, split=None)
     data, split = experiment.data, experiment.split or Iid()
     assert isinstance(data, Synthetic)
@@ -257,46 +224,59 @@ def _fitted_schedule(experiment: Experiment) -> Experiment:
 
 
 def _fitted_method(experiment: Experiment) -> Experiment:
-    method, aggregation = experiment.method, experiment.aggregation
-    if isinstance(method, SFedAvg | QuAfl | Favas):
-        method = replace(method, clients_per_round=min(method.clients_per_round, experiment.clients.count))
-    if isinstance(method, SFedAvg):
-        aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
-    if isinstance(method, FedBuff | AfaCs | AfaCd) and experiment.schedule.name != "constant":
-        method = replace(method, server_step_size=method.server_step_size or 0.5)
-    if isinstance(method, FedFix | Mifa):
-        aggregation = EveryPeriod(period_s=0.1) if isinstance(aggregation, EveryUpdates) else aggregation
-    if isinstance(method, Ia2Sgd | Ace | Aced | FedAsync | AsyncFedEd):
-        aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
+    for need in experiment.method.needs:
+        experiment = _with_need(experiment, need)
+    method, clients = experiment.method, experiment.clients
+    if "clients_per_round" in _keys(method):
+        method = replace(method, clients_per_round=min(method.clients_per_round, clients.count))  # type: ignore[call-arg,attr-defined]
+    if "server_step_size" in _keys(method) and experiment.schedule.name != "constant":
+        method = replace(method, server_step_size=method.server_step_size or 0.5)  # type: ignore[call-arg,attr-defined]
     if isinstance(method, AsyncSgd):
-        method = _fitted_async_sgd(method, experiment.clients.count)
-    if isinstance(method, FedBuffPublished) and method.concurrency is not None:
-        method = replace(method, concurrency=min(method.concurrency, experiment.clients.count))
-    return _fitted_local_work(replace(experiment, method=method, aggregation=aggregation))
-
-
-def _fitted_local_work(experiment: Experiment) -> Experiment:
-    """What goes with methods that say themselves when to step, how many local steps to make, or what corrects them."""
-    method, clients, local, faults = experiment.method, experiment.clients, experiment.local, experiment.faults
-    if isinstance(method, QuAfl | Favas | FedCompass | Rennala | Malenia | Ringleader | Ringmaster):
-        experiment = replace(experiment, aggregation=EveryUpdates())
-    if isinstance(method, QuAfl | Favas | FedCompass | AsyncFedEd | Ringmaster):
-        experiment = replace(experiment, clients=replace(clients, work="fixed", tick_s=None))
-    if isinstance(method, AsyncFedEd):
-        experiment = replace(experiment, method=replace(method, most_steps=max(method.most_steps, clients.local_steps)))
-    if isinstance(method, Ia2Sgd | Dude | Ace | Aced):
-        experiment = replace(experiment, schedule=ConstantSchedule())
-    if isinstance(method, FedAsync) and method.prox:
+        method = _fitted_async_sgd(method, clients.count)
+    elif "concurrency" in _keys(method):
+        method = replace(method, concurrency=None)  # type: ignore[call-arg]
+    if "most_steps" in _keys(method):
+        method = replace(method, most_steps=max(method.most_steps, clients.local_steps))  # type: ignore[call-arg,attr-defined]
+    local, faults = experiment.local, experiment.faults
+    if getattr(method, "prox", 0.0):
         local = replace(local, prox=0.0)
     if local.control_variates:
         faults = replace(faults, lost_client="keep")
-    return replace(experiment, local=local, faults=faults)
+    return replace(experiment, method=method, local=local, faults=faults)
+
+
+_OF_SECTION = {"aggregation": AGGREGATIONS, "delays": DELAYS, "schedule": SCHEDULES}
+
+
+def _with_need(experiment: Experiment, need: Need) -> Experiment:
+    """The experiment with a value of another section that its method can do with."""
+    section, _, name = need.key.partition(".")
+    record = getattr(experiment, section)
+    if getattr(record, name) in need.allowed:
+        return experiment
+    if name == "name":
+        record = part_with_required_keys(_OF_SECTION[section][need.allowed[0]])
+    else:
+        record = replace(record, **{name: need.allowed[0]})
+    if section == "clients":
+        record = replace(record, tick_s=0.05 if record.work == "ticks" else None)
+    return replace(experiment, **{section: record})
+
+
+def part_with_required_keys(record: Any) -> Any:
+    """A part with values for the keys that it requires."""
+    required = {item.name: 0.1 for item in fields(record) if item.default is MISSING}
+    return record(**required)
+
+
+def _keys(record: Any) -> set[str]:
+    return {item.name for item in fields(record)}
 
 
 def _fitted_privacy(experiment: Experiment) -> Experiment:
     """Secure aggregation of methods that can do with sums, where a sum may be of enough clients."""
     privacy, aggregation, count = experiment.privacy, experiment.aggregation, experiment.clients.count
-    if privacy is None or experiment.method.name in NOT_BY_SUMS or count < 2:
+    if privacy is None or experiment.method.name not in BY_SUMS or count < 2:
         return replace(experiment, privacy=None)
     privacy = replace(privacy, bits=32 if privacy.bits < 48 else 64, threshold=min(privacy.threshold, count))
     if isinstance(aggregation, EveryUpdates):

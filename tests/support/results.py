@@ -12,11 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from areabench.engine.events import State, Status
-from areabench.experiment.method_records import Area, MethodSettings
-from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
-from areabench.experiment.records import Clients, Experiment, RateSettings, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Result, Sweep
+from areabench.timing.rates import RateSettings
 
 PAPER = Experiment(  # in the paper's table of n = 128, M = 1, non-IID
     clients=Clients(count=128),

@@ -17,13 +17,13 @@ from areabench.engine.events import CLIENT, Status
 from areabench.engine.messages import Update
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import RunState
-from areabench.experiment.method_records import Area
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Experiment, Faults
+from areabench.experiment.experiment import Experiment, Faults
+from areabench.methods.area import Area
 from areabench.runfile.checkpoint import Checkpoint, read_checkpoint
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.transports.server_loop import RealTimeServer, RunMonitors
 from areabench.transports.signals import CheckpointTriggers
 

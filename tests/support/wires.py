@@ -14,11 +14,11 @@ from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.events import Reason
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
-from areabench.experiment.method_records import AsFedAvg
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import Clients, EveryUpdates, Experiment, Record, Stop
-from areabench.methods.as_fedavg import as_fedavg
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.as_fedavg import AsFedAvg, as_fedavg
 from areabench.methods.base import Method
+from areabench.methods.criteria import EveryUpdates
+from areabench.problems.quadratic import Quadratic
 from areabench.timing.delays import RoundTime
 from areabench.transports import clock as clocks
 from areabench.transports import server_loop

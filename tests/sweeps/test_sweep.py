@@ -22,18 +22,19 @@ from tests.sweeps.conftest import SameProcess
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ConfigError, RunFailure, RunFileError, WriteFailure
-from areabench.experiment.method_records import Area, FedBuff, SFedAvg
-from areabench.experiment.parse import load_experiment, parse_experiment, to_toml
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    Logistic,
-    NearlyIid,
-)
-from areabench.experiment.records import Experiment, NormalRates, TraceDelays, UniformRates
+from areabench.experiment.experiment import Experiment
+from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.host import peak_bytes
+from areabench.methods.area import Area
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.progress import Style, SweepProgress, duration
+from areabench.settings.parse import to_toml
 from areabench.sweeps.file import read_sweep_file
 from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import (
@@ -48,7 +49,8 @@ from areabench.sweeps.plan import (
 from areabench.sweeps.pool import Pool, _attempt, group_passes
 from areabench.sweeps.read import open_sweep, stored_text
 from areabench.timing.delays import Delays
-from areabench.timing.rates import client_rates
+from areabench.timing.rates import NormalRates, UniformRates, client_rates
+from areabench.timing.trace import TraceDelays
 from areabench.transports.signals import Interrupts
 
 BASE = "seed = 7" + quadratic("horizon_s = 1.0", step_size=0.1)

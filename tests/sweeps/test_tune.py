@@ -12,7 +12,8 @@ import areabench
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import ConfigError, RunFileError
-from areabench.experiment.method_records import Area, FedBuff
+from areabench.methods.area import Area
+from areabench.methods.fedbuff import FedBuff
 from areabench.results.grouping import comparisons_of
 from areabench.results.retention import named_rule
 from areabench.results.table import table_columns

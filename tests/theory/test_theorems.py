@@ -13,34 +13,24 @@ from tests.methods.table import answer
 from areabench.cli.main import main
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, FedBuff, SFedAvg
+from areabench.experiment.experiment import Clients, Experiment, Stop
 from areabench.experiment.parse import load_experiment
-from areabench.experiment.problem_records import (
-    Hinge,
-    Iid,
-    Logistic,
-    Quadratic,
-    Robust,
-    Synthetic,
-)
-from areabench.experiment.records import (
-    AggregationSettings,
-    Clients,
-    ConstantSchedule,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    FixedDelays,
-    ListedRates,
-    PoissonAggregation,
-    Stop,
-    Theorem1Schedule,
-    Theorem2Schedule,
-    TraceDelays,
-    UniformRates,
-)
+from areabench.methods.area import Area
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import ConstantSchedule, Theorem1Schedule, Theorem2Schedule
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.hinge import Hinge
+from areabench.problems.lipschitz import Robust
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.iid import Iid
 from areabench.results.advice import Subject, find, suggestion, violations
 from areabench.theory.applied import arrival_rates, event_probabilities, expected_iterations, server_rate
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates, UniformRates
+from areabench.timing.trace import TraceDelays
 
 CURVED = Quadratic(dimension=2, curvature_min=1.0, curvature_max=3.0, noise=0.5, zeta=2.0)
 BASE = Experiment(

@@ -8,17 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.experiment.method_records import (
-    Area,
-    AsyncSgd,
-    Malenia,
-    MethodSettings,
-    Rennala,
-    Ringleader,
-    Ringmaster,
-)
-from areabench.experiment.problem_records import Iid, Logistic, Quadratic, Robust, Synthetic
-from areabench.experiment.records import Clients, Experiment, ListedRates, PoissonAggregation, Stop
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.area import Area
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import PoissonAggregation
+from areabench.methods.malenia import Malenia
+from areabench.methods.rennala import Rennala
+from areabench.methods.ringleader import Ringleader
+from areabench.methods.ringmaster import Ringmaster
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.lipschitz import Robust
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.iid import Iid
 from areabench.results.advice import find, subject_of
 from areabench.theory.applied import server_rate
 from areabench.theory.asynchronous import (
@@ -30,6 +33,7 @@ from areabench.theory.asynchronous import (
     ringmaster_step,
     slowest_delay,
 )
+from areabench.timing.rates import ListedRates
 from areabench.views.text import theory_text
 
 RATES = np.array([5.0, 4.0, 1.0])

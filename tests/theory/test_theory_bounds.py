@@ -283,10 +283,3 @@ def test_leading_term_of_the_closed_bound_is_the_noise_term() -> None:
     assert ratios[0] == pytest.approx(ratios[1], rel=1e-2)
     quieter = replace(setting, constants=Constants(1.0, 1.0, 0.5, 1.0))
     assert closed_bound(setting, 10**14) / closed_bound(quieter, 10**14) == pytest.approx(4, rel=1e-2)
-
-
-def test_setting_out_of_range() -> None:
-    with pytest.raises(UserError, match=r"local steps M is 0"):
-        replace(tiny(1.0, 1.0), local_steps=0)
-    with pytest.raises(UserError, match=r"distance .* is -1\.0"):
-        replace(tiny(1.0, 1.0), start_distance=-1.0)

@@ -14,7 +14,6 @@ from tests.theory.proof import (
     transition_matrix,
 )
 
-from areabench.errors import UserError
 from areabench.theory.constants import Constants
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import contraction_beta, lyapunov_weights, step_limit, theorem_schedule
@@ -79,11 +78,6 @@ def test_spectral_radius_monotonicity(constants: Constants, local_steps: int, pr
     assert contraction_factor(probability, beta) <= (1 - 1 / shifted) ** 4 + 1e-14
 
 
-def test_transition_matrix_of_one_client() -> None:
-    matrix = transition_matrix(EventProbabilities(np.array([0.25]), 0.75), beta=0.5)
-    assert matrix.tolist() == [[0.75, 0.0, 0.125], [0.25, 0.75, 0.0], [0.0, 0.75, 0.25]]
-
-
 def test_transition_matrix_of_two_clients() -> None:
     matrix = transition_matrix(EventProbabilities(np.array([0.125, 0.375]), 0.5), beta=0.5)
     assert matrix.tolist() == [
@@ -116,8 +110,3 @@ def test_weights_contract_by_rho(rates: list[float], server_rate: float, beta: f
 @given(st.floats(0.001, 0.5), st.floats(0.001, 1.0))
 def test_conservative_factor_is_never_below_rho(probability: float, beta: float) -> None:
     assert contraction_factor(probability, beta) <= conservative_factor(probability, beta) + 1e-15
-
-
-def test_step_too_large_for_a_contraction() -> None:
-    with pytest.raises(UserError, match=r"the step size is 2\.0, the limit is below 4/\(M gamma\) = 2\.0"):
-        contraction_beta(2.0, 2, 1.0)

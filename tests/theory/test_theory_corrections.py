@@ -14,12 +14,11 @@ from tests.theory.proof import contraction_factor, transition_matrix
 
 from areabench.engine.messages import Order
 from areabench.engine.server import Server
-from areabench.experiment.problem_records import Logistic
 from areabench.methods.area import area
 from areabench.methods.base import Method, Work
 from areabench.methods.fedbuff import fedbuff
 from areabench.problems.datasets import Dataset
-from areabench.problems.logistic import LogisticProblem
+from areabench.problems.logistic import Logistic, LogisticProblem
 from areabench.problems.minibatches import client_weights
 from areabench.theory.constants import Constants, delta
 from areabench.theory.probabilities import EventProbabilities

@@ -12,7 +12,6 @@ from scipy.optimize import minimize_scalar
 from studies.theorems import time_penalty
 from tests.theory.proof import bound_by_iterations, bound_by_time
 
-from areabench.errors import UserError
 from areabench.theory.constants import LipschitzConstants
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import Convention
@@ -114,10 +113,3 @@ def test_time_penalty_of_the_best_rate_vanishes_with_many_clients(rates: list[fl
     values = np.array(rates)
     limit = math.sqrt(1 + 1 / math.sqrt(2 * len(rates)))
     assert 1 < time_penalty(values, best_server_rate(values).rate) <= limit * (1 + 1e-12)
-
-
-def test_lipschitz_out_of_range() -> None:
-    with pytest.raises(UserError, match=r"iterations K is 0"):
-        lipschitz_step_size(PROBLEM, EVENTS, 1, 0)
-    with pytest.raises(UserError, match=r"local steps M is 0"):
-        lipschitz_step_size(PROBLEM, EVENTS, 0, 1)

@@ -9,20 +9,15 @@ import numpy as np
 import pytest
 
 from areabench.errors import UserError
-from areabench.experiment.records import (
-    Clients,
-    ExponentialDelays,
-    FixedDelays,
-    ListedRates,
-    LognormalRates,
-    NormalRates,
-    OwnDelays,
-    TraceDelays,
-    UniformRates,
-)
+from areabench.experiment.experiment import Clients
+from areabench.settings.keys import PythonObject
 from areabench.streams import Purpose, stream
 from areabench.timing.delays import Delays, RoundTime, drawn_steps
-from areabench.timing.rates import client_rates
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.own import OwnDelays
+from areabench.timing.rates import ListedRates, LognormalRates, NormalRates, UniformRates, client_rates
+from areabench.timing.trace import TraceDelays
 
 
 def trace(folder: Path, text: str, clients: int = 2) -> Delays:
@@ -105,7 +100,7 @@ def test_own_delays_are_asked_for_once() -> None:
         asked.append(client)
         return iter((0.5, 0.25, 2.0))
 
-    delays = Delays(OwnDelays(name="own:delays"), np.ones(2), 0, durations)
+    delays = Delays(OwnDelays(name=PythonObject("python:durations", durations)), np.ones(2), 0)
     assert [delays.next_s(client) for client in (1, 1, 0, 1)] == [0.5, 0.25, 0.5, 2.0]
     assert asked == [1, 0]
 

@@ -15,10 +15,10 @@ from areabench.engine.events import Kind, State
 from areabench.engine.messages import Flag
 from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
-from areabench.experiment.method_records import FedBuff
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Clients, Experiment, Stop
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.fedbuff import FedBuff
 from areabench.runfile.layout import checkpoint_path
+from areabench.settings.parse import to_toml
 from areabench.transports import server_loop as serve
 from areabench.transports.server_loop import ClientFailure
 

@@ -20,27 +20,22 @@ from areabench.engine.messages import Flag, Order
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure
-from areabench.experiment.method_records import Area, AsFedAvg
-from areabench.experiment.parse import to_toml
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Clients,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    FixedDelays,
-    ListedRates,
-    Record,
-    Stop,
-)
-from areabench.methods.area import area
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area, area
+from areabench.methods.as_fedavg import AsFedAvg
 from areabench.methods.base import Arrival, Call, Method, Report, Step, Work
+from areabench.methods.criteria import EveryUpdates
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.checkpoint import read_checkpoint, write_checkpoint
 from areabench.runfile.layout import Held
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.timing.delays import RoundTime
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates
 from areabench.transports.replay import Replay
 from areabench.transports.simulator import LaneRecorder, Simulator
 from areabench.transports.worker_loop import HostedClient, Worker

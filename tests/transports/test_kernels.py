@@ -19,9 +19,13 @@ from tests.support.edited import edited
 import areabench
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area
-from areabench.experiment.problem_records import Iid, Logistic, Quadratic, Synthetic
-from areabench.experiment.records import Clients, EveryUpdates, Experiment, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.criteria import EveryUpdates
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.iid import Iid
 from areabench.progress import ProgressLine, Style
 from areabench.runfile.read import Run
 from areabench.transports import replay

@@ -12,34 +12,30 @@ import pytest
 from tests.support.edited import edited
 
 from areabench.engine.events import State, Status
-from areabench.engine.lanes import MOST_LANES, _dimension, build_pass, group_lanes
+from areabench.engine.lanes import MOST_LANES, build_pass, group_lanes
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError
-from areabench.experiment.method_records import Area, AsFedAvg, AsyncSgd, FedAsync, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import (
-    DataSettings,
-    Digits,
-    Dirichlet,
-    File,
-    Logistic,
-    Mnist,
-    Quadratic,
-    Synthetic,
-)
-from areabench.experiment.records import (
-    AggregationSettings,
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    InverseSchedule,
-    NormalRates,
-    PoissonAggregation,
-    Record,
-    Stop,
-)
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.fedasync import FedAsync
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import InverseSchedule
+from areabench.problems.data.digits import Digits
+from areabench.problems.data.file import File
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.data.settings import DataSettings
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.progress import ProgressLine, Style
 from areabench.runfile.read import Run, open_run
+from areabench.timing.rates import NormalRates
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import replay_run
 from areabench.transports.session import simulate_together
@@ -166,7 +162,7 @@ def test_a_pass_holds_at_most_a_gigabyte_of_models(clients: int, widths: list[in
 
 @pytest.mark.parametrize(("data", "entries"), [(Mnist(), 7840), (Digits(), 640), (SMALL.data, 48)])
 def test_the_size_of_a_model_is_known_before_the_data_is_loaded(data: DataSettings, entries: int) -> None:
-    assert _dimension(data) == entries
+    assert data.model_entries == entries
 
 
 def test_a_lane_alone_has_its_method(tmp_path: Path) -> None:

@@ -33,14 +33,18 @@ from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import CLIENT, Kind, Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import Scenario, build_scenario
-from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
-from areabench.experiment.parse import to_toml
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import EveryPeriod, Experiment, Record, Stop, UniformRates
+from areabench.experiment.experiment import Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import EveryPeriod
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.timing.delays import RoundTime
+from areabench.timing.rates import UniformRates
 from areabench.transports.clock import Backoff, RealClock
 from areabench.transports.replay import Replay
 from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors

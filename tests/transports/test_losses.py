@@ -14,23 +14,17 @@ from areabench.engine.events import Kind, State
 from areabench.engine.scenario import build_scenario
 from areabench.engine.server import Removal
 from areabench.errors import RunFailure
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Clients,
-    EveryUpdates,
-    Experiment,
-    Faults,
-    FixedDelays,
-    ListedRates,
-    PoissonAggregation,
-    Record,
-    Stop,
-)
-from areabench.methods.area import area
-from areabench.methods.base import Arrival, Buffer
-from areabench.methods.s_fedavg import s_fedavg
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.methods.area import Area, area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.base import Arrival, Buffer, MethodSettings
+from areabench.methods.criteria import EveryUpdates, PoissonAggregation
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg, s_fedavg
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.read import Run
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates
 from areabench.transports.replay import Replay
 
 Recorded = Callable[[Experiment], Run]

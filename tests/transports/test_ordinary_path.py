@@ -24,9 +24,13 @@ from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff
-from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.experiment.records import Experiment, TraceDelays
+from areabench.experiment.experiment import Experiment
+from areabench.experiment.parse import parse_experiment
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.fedbuff import FedBuff
+from areabench.settings.parse import to_toml
+from areabench.timing.trace import TraceDelays
 from areabench.transports.simulator import LaneEnd, LaneRecorder, Simulator, play_lanes
 
 

@@ -21,10 +21,12 @@ from tests.support.random_experiments import TRACE_FILE, experiments, traces
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser
 from areabench.errors import UserError
-from areabench.experiment.parse import load_experiment, to_toml
-from areabench.experiment.problem_records import Synthetic
-from areabench.experiment.records import Experiment, TraceDelays
+from areabench.experiment.experiment import Experiment
+from areabench.experiment.parse import load_experiment
+from areabench.problems.data.synthetic import Synthetic
+from areabench.settings.parse import to_toml
 from areabench.timing.rates import client_rates
+from areabench.timing.trace import TraceDelays
 
 the_parser = cache(build_parser)  # making it takes longer than a small run
 in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

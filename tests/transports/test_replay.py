@@ -17,32 +17,24 @@ from areabench.engine.events import Kind, Reason, State
 from areabench.engine.messages import Order
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import (
-    DataSettings,
-    DrawnSettings,
-    Hinge,
-    Iid,
-    Logistic,
-    Median,
-    ProblemSettings,
-    Quadratic,
-    Robust,
-    Synthetic,
-    TorchModule,
-)
-from areabench.experiment.records import (
-    AggregationSettings,
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    InverseSchedule,
-    PoissonAggregation,
-    Record,
-    Stop,
-)
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import InverseSchedule
 from areabench.problems import logistic_optimum
+from areabench.problems.base import ProblemSettings
+from areabench.problems.data.settings import DataSettings
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.hinge import Hinge
+from areabench.problems.lipschitz import Median, Robust
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.iid import Iid
+from areabench.problems.torch_module import TorchModule
 from areabench.progress import ProgressLine, Style
 from areabench.runfile.layout import evaluated_at_once
 from areabench.runfile.read import Run
@@ -87,7 +79,7 @@ DATA = Synthetic(train_samples=120, test_samples=20, features=5, classes=3)
 
 def experiment_on(problem: ProblemSettings) -> Experiment:
     """Four clients for a second and a half."""
-    data: DataSettings | None = None if isinstance(problem, DrawnSettings) else DATA
+    data: DataSettings | None = None if not problem.takes_data else DATA
     return Experiment(
         clients=Clients(count=4, local_steps=2),
         method=Area(step_size=0.05),

@@ -19,39 +19,30 @@ from areabench.cli import main as cli
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError, WriteFailure
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.parse import to_toml
-from areabench.experiment.problem_records import (
-    DrawnSettings,
-    Hinge,
-    Iid,
-    Logistic,
-    Median,
-    ProblemSettings,
-    Quadratic,
-    Robust,
-    Synthetic,
-    TorchModule,
-)
-from areabench.experiment.records import (
-    AggregationSettings,
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    Faults,
-    FixedDelays,
-    InverseSchedule,
-    NormalRates,
-    PoissonAggregation,
-    Record,
-    Stop,
-    TraceDelays,
-)
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import InverseSchedule
+from areabench.problems.base import ProblemSettings
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.hinge import Hinge
+from areabench.problems.lipschitz import Median, Robust
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.iid import Iid
+from areabench.problems.torch_module import TorchModule
 from areabench.progress import Style
 from areabench.runfile.layout import Held, checkpoint_path
 from areabench.runfile.lock import Claim
 from areabench.runfile.read import open_run
+from areabench.settings.parse import to_toml
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import NormalRates
+from areabench.timing.trace import TraceDelays
 from areabench.transports import session as execute
 from areabench.transports.options import RunOptions
 from areabench.transports.session import resume_simulation, simulate
@@ -163,7 +154,7 @@ def test_steps_by_the_clock_continue(
 def test_every_problem_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], problem: ProblemSettings) -> None:
     if isinstance(problem, TorchModule):
         pytest.importorskip("torch")
-    data = None if isinstance(problem, DrawnSettings) else Synthetic(train_samples=60, test_samples=9)
+    data = None if not problem.takes_data else Synthetic(train_samples=60, test_samples=9)
     experiment = replace(EXPERIMENT, problem=problem, data=data, split=Iid() if data else None)
     assert_equal_after(experiment, tmp_path, stop_at, 25)
 

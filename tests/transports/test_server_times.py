@@ -18,12 +18,13 @@ from areabench.engine.events import CLIENT, Kind, State
 from areabench.engine.messages import Flag, Order, Update
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ClientsLost
-from areabench.experiment.method_records import FedBuff
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import EveryPeriod, Stop
+from areabench.experiment.experiment import Stop
+from areabench.methods.criteria import EveryPeriod
+from areabench.methods.fedbuff import FedBuff
 from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.transports import server_loop
 from areabench.transports.clock import Backoff
 from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors

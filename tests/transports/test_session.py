@@ -14,24 +14,24 @@ from tests.support.edited import edited
 from areabench.engine.events import Kind, State, Status
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ClientsLost, RunFailure, RunFileError, WriteFailure
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff
-from areabench.experiment.problem_records import Iid, Logistic, Median, Quadratic, Synthetic
-from areabench.experiment.records import (
-    Clients,
-    EveryUpdates,
-    Experiment,
-    Faults,
-    FixedDelays,
-    ListedRates,
-    Record,
-    Stop,
-)
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.kernels import kernels_in_force
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.fedbuff import FedBuff
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.lipschitz import Median
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.iid import Iid
 from areabench.progress import ProgressLine, Style
 from areabench.runfile.checkpoint import Checkpoint, Pending, write_checkpoint
 from areabench.runfile.layout import Held, checkpoint_path
 from areabench.runfile.read import Run, open_run
 from areabench.runfile.record import Recorder
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates
 from areabench.transports import session
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay, repeated

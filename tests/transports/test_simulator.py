@@ -20,30 +20,27 @@ from areabench.engine.messages import Flag, Order
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import FirstOrders
 from areabench.errors import RunFailure
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.parse import to_toml
-from areabench.experiment.problem_records import Iid, Logistic, Quadratic, Synthetic
-from areabench.experiment.records import (
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    FixedDelays,
-    InverseSchedule,
-    ListedRates,
-    NormalRates,
-    PoissonAggregation,
-    Record,
-    Stop,
-    UniformRates,
-)
-from areabench.problems.quadratic import LocalQuadratic
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import InverseSchedule
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.logistic import Logistic
+from areabench.problems.quadratic import LocalQuadratic, Quadratic
+from areabench.problems.splits.iid import Iid
 from areabench.progress import Style
 from areabench.runfile.layout import Held
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.streams import Purpose, stream
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates, NormalRates, UniformRates
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate

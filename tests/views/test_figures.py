@@ -16,29 +16,25 @@ from tests.support.results import PAPER, counts, made
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.experiment.fields import OwnMethod
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, SFedAvg
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    Iid,
-    Quadratic,
-    Synthetic,
-)
-from areabench.experiment.records import (
-    Clients,
-    EveryUpdates,
-    ExponentialDelays,
-    NormalRates,
-    RateSettings,
-    Record,
-    Stop,
-    UniformRates,
-)
-from areabench.problems import datasets
-from areabench.problems.splits import count_labels
+from areabench.experiment.experiment import Clients, Record, Stop
+from areabench.experiment.labels import method_colour
+from areabench.methods.area import Area
+from areabench.methods.as_fedavg import AsFedAvg
+from areabench.methods.criteria import EveryUpdates
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.own import OwnMethod
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.data.synthetic import Synthetic
+from areabench.problems.quadratic import Quadratic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.rows import count_labels
 from areabench.results.grouping import arrange
 from areabench.results.statistics import SpreadName, band, staleness_shares
 from areabench.sweeps.read import Result
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.rates import NormalRates, RateSettings, UniformRates
 
 pytest.importorskip("matplotlib")
 
@@ -48,7 +44,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, StepPatch
 
 from areabench.cli.figures import read_step_sizes
-from areabench.experiment.labels import METHOD_COLOURS
 from areabench.views.figures.labels import MOST_CLIENTS, draw_labels
 from areabench.views.figures.style import method_style, save
 from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
@@ -256,7 +251,7 @@ def test_curves_have_one_line_per_method_and_a_band_over_trials() -> None:
     trials = [result(accuracy=(0, 10, 60)), result(seed=1, accuracy=(0, 20, 30))]
     figure = curves(*trials, result("fedbuff"), spread="range")
     accuracy, loss = figure.axes
-    assert [line.get_color() for line in accuracy.lines] == [METHOD_COLOURS["area"], METHOD_COLOURS["fedbuff"], "0.45"]
+    assert [line.get_color() for line in accuracy.lines] == [method_colour("area"), method_colour("fedbuff"), "0.45"]
     assert np.asarray(accuracy.lines[0].get_ydata()).tolist() == [0, 15, 45]
     assert np.asarray(accuracy.lines[2].get_ydata()).tolist() == [80, 80]
     assert np.asarray(loss.lines[0].get_xdata()).tolist() == [0, 2]
@@ -528,7 +523,7 @@ def test_chosen_step_sizes_that_were_not_run(wish: str, message: str) -> None:
 
 
 def test_figure_of_a_split(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(datasets, "prepare", lambda settings, cache: None)
+    monkeypatch.setattr(Mnist, "prepare", lambda settings, cache: None)
     assert main(["figures", "--split", "split.toml", "-o", "labels.svg", "--set", "clients.count=5"]) == 0
     assert capsys.readouterr().out == "figure: labels.svg\n"
     assert "n = 5, split iid of synthetic, seed 0" in (here / "labels.svg").read_text(encoding="utf-8")

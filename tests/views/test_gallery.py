@@ -18,8 +18,8 @@ import pytest
 from areabench.cli.main import main
 from areabench.engine.events import Kind
 from areabench.errors import UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.records import Experiment
 from areabench.results.diagnosis import diagnosis_of
 from areabench.results.table import sweep_table
 from areabench.runfile.read import Run, open_run

@@ -18,11 +18,14 @@ from tests.support.results import PAPER, counts, made
 
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT
 from areabench.engine.events import State, Status
-from areabench.experiment.method_records import Area, FedBuff, MethodSettings
-from areabench.experiment.problem_records import Synthetic
-from areabench.experiment.records import Clients, NormalRates, Stop
+from areabench.experiment.experiment import Clients, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.fedbuff import FedBuff
+from areabench.problems.data.synthetic import Synthetic
 from areabench.results.statistics import Band
 from areabench.sweeps.read import Result
+from areabench.timing.rates import NormalRates
 from areabench.views.report.details import participation_of
 from areabench.views.report.page import SCRIPTS, page_text
 from areabench.views.report.records import (

@@ -17,9 +17,9 @@ from areabench.cli.parser import build_parser
 from areabench.cli.report import time_span
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
-from areabench.experiment.fields import OwnPart
-from areabench.experiment.problem_records import TorchModule
 from areabench.files import write_text
+from areabench.problems.splits.own import OwnSplit
+from areabench.problems.torch_module import TorchModule
 from areabench.results.grouping import arrange
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
@@ -197,7 +197,7 @@ def test_labels_are_counted_or_a_reason_is_given(tmp_path: Path) -> None:
     elsewhere = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
     (same,) = labels_of([elsewhere], tmp_path)  # labels need neither problem nor method
     assert same.counts.tolist() == labels.counts.tolist()
-    stranger = replace(page, experiment=replace(page.experiment, split=OwnPart(name="os:abort")))
+    stranger = replace(page, experiment=replace(page.experiment, split=OwnSplit(name="os:abort")))
     (refused,) = labels_of([stranger], tmp_path)
     assert refused.counts.size == 0
     assert "come from 'os:abort', code that the run file names and that is not run" in refused.reason

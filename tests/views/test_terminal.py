@@ -17,7 +17,7 @@ from tests.support.texts import QUADRATIC
 from tests.support.watched import Writer, write_run
 
 from areabench.cli.main import main
-from areabench.experiment.labels import METHOD_COLOURS
+from areabench.experiment.labels import method_colour
 from areabench.experiment.parse import parse_experiment
 from areabench.progress import ProgressLine, Style, relay, shower_of
 from areabench.runfile.read import Summary
@@ -121,7 +121,7 @@ def test_parts_have_their_styles() -> None:
     table = summary_table(runs, 80.0, ["a", "b"], ["", ""])
     text = Styled(", ").join([table, experiment_text(parse_experiment(QUADRATIC))])
     found = {part.partition(" ")[0]: style for part, style in text.parts if style}
-    expected = {"area": METHOD_COLOURS["area"], "fedbuff": METHOD_COLOURS["fedbuff"], "done": "green",
+    expected = {"area": method_colour("area"), "fedbuff": method_colour("fedbuff"), "done": "green",
                 "failed": "bold red", "file": "bold cyan", "[method]": "bold", "step_size": "dim"}  # fmt: skip
     assert found == found | expected
     assert text == "".join(part for part, _ in text.parts)

@@ -15,9 +15,10 @@ from peers.window import BATCH, Plan, Report, checked, run_program
 from areabench import open_run
 from areabench.engine.events import Kind
 from areabench.engine.scenario import Scenario, build_scenario
-from areabench.experiment.parse import load_experiment, to_toml
+from areabench.experiment.parse import load_experiment
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.transports.simulator import Simulator
 
 RANKS = 3  # the server's, and two that share the clients

@@ -12,7 +12,7 @@ from areabench.cli.options import experiment_options, json_option
 
 if TYPE_CHECKING:
     from areabench.engine.data import DataSummary
-    from areabench.experiment.records import Experiment
+    from areabench.experiment.experiment import Experiment
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,12 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
 from areabench.cli import Command, CommandContext
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 SHELLS = ("bash", "zsh", "fish")
 _EXPERIMENTS = ("experiment", "sweeps", "split", "file")  # options that take an experiment or a sweep file
@@ -73,14 +76,14 @@ def _completer(action: argparse.Action) -> Callable[..., Iterable[str]] | None:
 
 
 def _method_words() -> list[str]:
-    from areabench.experiment.labels import METHOD_NAMES
+    from areabench.methods import METHODS
 
-    return [f"{method}=" for method in METHOD_NAMES]
+    return [f"{method}=" for method in METHODS]
 
 
 def override_words() -> list[str]:
     """What may follow `--set`: `section.key=value` where the values are known, else `section.key=`; each once."""
-    from areabench.experiment.records import Experiment
+    from areabench.experiment.experiment import Experiment
 
     return sorted(set(_record_words(Experiment, "")))
 
@@ -88,28 +91,29 @@ def override_words() -> list[str]:
 def _record_words(record: type, prefix: str) -> Iterator[str]:
     from dataclasses import fields
 
-    from areabench.experiment.parse import hints_of, options_of
+    from areabench.settings.parse import hints_of
 
-    names = {item.name for item in fields(record)}
-    for name, kind in hints_of(record).items():
-        if name in names:
-            yield from _key_words(prefix + name, options_of(kind))
+    hints = hints_of(record)
+    for item in fields(record):
+        yield from _key_words(prefix + item.name, item, hints[item.name])
 
 
-def _key_words(key: str, options: tuple[Any, ...]) -> Iterator[str]:
-    """The words of one key, or of all variants of a section."""
-    from dataclasses import is_dataclass
+def _key_words(key: str, item: Field[Any], kind: Any) -> Iterator[str]:
+    """The words of one key, or of all parts that a section can name."""
+    from areabench.settings.parse import options_of, records_of
+    from areabench.settings.parts import name_of
 
-    from areabench.experiment.parse import name_of
-
-    if is_dataclass(options[0]):
-        if len(options) > 1:
-            yield from (f"{key}.name={name_of(option)}" for option in options)
-        for option in options:
-            yield from (word for word in _record_words(option, f"{key}.") if not word.startswith(f"{key}.name="))
-    elif get_origin(options[0]) is Literal:
-        yield from (f"{key}={value}" for value in get_args(options[0]))
-    elif options[0] is bool:
+    records = records_of(item, kind)
+    if "parts" in item.metadata:
+        yield from (f"{key}.name={name_of(record)}" for record in records)
+    if records:
+        for record in records:
+            yield from (word for word in _record_words(record, f"{key}.") if not word.startswith(f"{key}.name="))
+        return
+    option = options_of(kind)[0]
+    if get_origin(option) is Literal:
+        yield from (f"{key}={value}" for value in get_args(option))
+    elif option is bool:
         yield from (f"{key}=true", f"{key}=false")
     else:
         yield f"{key}="

@@ -114,11 +114,11 @@ def read_step_sizes(texts: Sequence[str], results: Sequence[Result]) -> dict[str
 
 
 def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
-    from areabench.experiment.labels import METHOD_NAMES
+    from areabench.methods import METHODS
 
     method, _, number = text.partition("=")
     methods = [result.experiment.method for result in results]
-    known = list(dict.fromkeys([*METHOD_NAMES, *(settings.name for settings in methods)]))
+    known = list(dict.fromkeys([*METHODS, *(settings.name for settings in methods)]))
     if method not in known:
         raise UserError(
             f"--step-size {text}: '{method}' is not a method; write METHOD=ALPHA with METHOD one of {', '.join(known)}"

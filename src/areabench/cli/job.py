@@ -191,9 +191,9 @@ class JobWork(NamedTuple):
 def job_work(options: argparse.Namespace) -> JobWork:
     """The runs that are asked for, from their file."""
     from areabench.engine.plugins.trust import trust_options
-    from areabench.experiment.fields import slug
     from areabench.experiment.parse import load_experiment
-    from areabench.experiment.toml import read_text, read_toml
+    from areabench.settings.keys import slug
+    from areabench.settings.toml import read_text, read_toml
     from areabench.sweeps.plan import Share, expected_tests, load_sweep
     from areabench.sweeps.walltime import walltime_in_simulator, walltime_on_mpi
 

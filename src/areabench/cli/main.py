@@ -115,7 +115,7 @@ def main(arguments: Sequence[str]) -> int:
         print(overview(), file=sys.stderr)
         return 2
     if arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
-        from areabench.experiment.parse import unknown
+        from areabench.settings.parse import unknown
 
         print(f"areabench: {unknown('command', arguments[0], TYPED)}", file=sys.stderr)
         return 2

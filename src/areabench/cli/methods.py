@@ -17,8 +17,8 @@ def methods_options(parser: argparse.ArgumentParser) -> None:
 
 def methods_command(options: argparse.Namespace, context: CommandContext) -> int:
     """List all methods, or one with its keys."""
-    from areabench.experiment.parse import unknown
     from areabench.results.methods import listed_methods
+    from areabench.settings.parse import unknown
     from areabench.views.text import methods_text
 
     found = listed_methods()

@@ -25,8 +25,8 @@ def show_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what a run file holds."""
     import numpy as np
 
-    from areabench.experiment.parse import to_toml
     from areabench.runfile.read import open_run
+    from areabench.settings.parse import to_toml
 
     with open_run(options.run) as recorded, np.errstate(over="ignore", invalid="ignore"):  # it may hold any numbers
         if options.toml:

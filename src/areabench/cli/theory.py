@@ -28,10 +28,11 @@ def theory_options(parser: argparse.ArgumentParser) -> None:
 
 def theory_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
-    from areabench.experiment.parse import load_experiment, to_toml
+    from areabench.experiment.parse import load_experiment
     from areabench.files import refuse_existing, write_text
     from areabench.progress import ProgressLine
     from areabench.results.advice import awaits_solution, find, subject_of
+    from areabench.settings.parse import to_toml
     from areabench.views.text import theory_text
 
     if options.write is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from areabench.arrays import Vector
 from areabench.engine.messages import Flag, Order
 from areabench.errors import UserError
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.methods.base import Method, Work
 from areabench.privacy.seal import Seal
 from areabench.problems.base import LocalProblem

@@ -24,7 +24,7 @@ from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHea
 from areabench.engine.server import Server
 from areabench.engine.state import FirstOrders, OpenOrder, OpenOrders, RunState, Tally, refusal_reason
 from areabench.errors import RunFailure
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.methods.criteria import Criterion
 
 

@@ -3,62 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from areabench.engine.plugins.parts import own_data, own_split
 from areabench.errors import UserError
-from areabench.experiment.fields import OwnPart
-from areabench.experiment.problem_records import (
-    LARGEST,
-    DataSettings,
-    Logistic,
-    ProblemSettings,
-    Regression,
-    SplitSettings,
-)
-from areabench.problems import datasets
-from areabench.problems.base import Problem
+from areabench.problems.base import Problem, ProblemSettings
+from areabench.problems.data.settings import DataSettings
 from areabench.problems.datasets import Dataset, is_sparse
-from areabench.problems.splits import split
+from areabench.settings.keys import is_own
+from areabench.settings.limits import LARGEST
 
 _ABSURD = 20.0  # how many times the loss of a guess
 
 
-@dataclass(frozen=True)
-class ClientData:
-    """A data set, and which of its training rows each client holds."""
-
-    data: Dataset
-    parts: Sequence[NDArray[np.int64]]
-
-
 def prepare_data(settings: DataSettings, cache: Path) -> None:
     """Put into the cache folder, and check there, what the ranks of this node share; safe in several at once."""
-    if isinstance(settings, OwnPart):
-        own_data(settings, cache)  # which may leave files there for the ranks that follow
-    else:
-        datasets.prepare(settings, cache)
+    settings.prepare(cache)
 
 
 def load_data(settings: DataSettings, cache: Path, *, prepared: bool = False) -> Dataset:
     """The data set of an experiment; `prepared`: this node's cache was filled and checked just now."""
-    if isinstance(settings, OwnPart):
-        return own_data(settings, cache)
-    return datasets.load(settings, cache, prepared=prepared)
+    if not prepared and not is_own(settings):
+        settings.prepare(cache)
+    return settings.load(cache)
 
 
 def check_fit(problem: ProblemSettings, settings: DataSettings, data: Dataset) -> None:
     """Refuse data that a problem of the package does not take."""
     name, task = f"data.name = {settings.name!r}", f'problem "{problem.name}"'
-    if is_sparse(data.train_features) and not isinstance(problem, Logistic):
+    if is_sparse(data.train_features) and not problem.takes_sparse:
         raise UserError(f"{name}: has sparse features, which {task} does not take; set data.dense = true")
-    if not data.classes and not isinstance(problem, Regression):
+    if not data.classes and not problem.takes_targets:
         raise UserError(f'{name}: has numbers to predict, {task} takes classes; use problem "regression"')
     if data.train_features.dtype != np.uint8:
         _check_range(name, data)
@@ -143,12 +121,3 @@ def describe(data: Dataset) -> DataSummary:
         data.name, len(train), len(test), features.shape[1], str(features.dtype), filled, *feature_range(data), classes,
         *targets,
     )  # fmt: skip
-
-
-def split_rows(
-    settings: SplitSettings, labels: NDArray[np.int64], clients: int, seed: int
-) -> Sequence[NDArray[np.int64]]:
-    """The sorted training rows of each client."""
-    if isinstance(settings, OwnPart):
-        return own_split(settings, labels, clients, seed)
-    return split(settings, labels, clients, seed)

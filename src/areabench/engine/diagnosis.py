@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from areabench.engine.fairness import expected_updates
 from areabench.engine.messages import Flag
-from areabench.experiment.method_records import calls_clients
-from areabench.experiment.records import Experiment, ExponentialDelays
+from areabench.experiment.experiment import Experiment
 from areabench.host import Footprint, fullest_host
 
 TOLERANCE = 0.03  # cycles longer by this share on average still count as long as their delays
@@ -179,8 +178,8 @@ def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
 
 def _overruns_by_chance(seen: Observed) -> float:
     """The share of exponential delays that are shorter than reply and computing; none of fixed ones, NaN for others."""
-    if not isinstance(seen.experiment.delays, ExponentialDelays):
-        return 0.0 if seen.experiment.delays.name == "fixed" else math.nan
+    if not seen.experiment.delays.memoryless:
+        return 0.0 if seen.experiment.delays.certain else math.nan
     rows = seen.rows
     needed_s = np.nan_to_num(rows["reply_s"]) + rows["compute_s"]
     return _mean(-np.expm1(-seen.clients["rate"][rows["client"]] * needed_s))
@@ -284,7 +283,7 @@ class Case:
 def _case(seen: Observed, loads: Loads) -> Case:
     ranks = seen.clients["rank"]
     shared = np.bincount(np.maximum(ranks, 0))[ranks] > 1
-    called = calls_clients(seen.experiment.method)
+    called = seen.experiment.method.calls_clients
     return Case(seen.rows, shared, loads, seen.experiment.clock.stretch, called)
 
 

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.records import Stop
-from areabench.problems.base import Metrics, Problem
+from areabench.experiment.experiment import Stop
+from areabench.problems.base import ONE_ENTRY_PER_MODEL, Metrics, Problem, wrong_metrics
 from areabench.threads import limited_threads
-
-ONE_ENTRY_PER_MODEL = "return areabench.extend.Metrics with one entry per model, as Metrics.of makes it"
 
 
 def loss_wanted(count: int, loss_every: int) -> NDArray[np.bool_]:
@@ -55,16 +53,6 @@ def _evaluated(problem: Problem, models: Sequence[Vector], *, with_loss: bool) -
     if wrong := wrong_metrics(found, len(models)):
         raise ValueError(f"evaluate() {wrong}; {ONE_ENTRY_PER_MODEL}")
     return found
-
-
-def wrong_metrics(found: object, count: int) -> str:
-    """What is wrong with what evaluate() returned for `count` models; empty if nothing is."""
-    if not isinstance(found, Metrics):
-        return f"returned {type(found).__name__}"
-    for name, values in vars(found).items():
-        if np.shape(values) != (count,):
-            return f"returned {name} of shape {np.shape(values)} for {count} model{'s' * (count != 1)}"
-    return ""
 
 
 def evaluate_blocks(

@@ -6,16 +6,12 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.fields import OwnPart
-from areabench.experiment.method_records import SFedAvg
-from areabench.experiment.records import Experiment, ExponentialDelays, FixedDelays, TraceDelays
-from areabench.experiment.traces import read_trace
+from areabench.experiment.experiment import Experiment
 
 CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be
 Floats = NDArray[np.float64]
@@ -34,7 +30,7 @@ class Expected:
 def traces_of(experiment: Experiment, clients: int) -> Traces:
     """The delays (s) of each client from its trace; none if there is no trace, or if its file is missing."""
     try:
-        return read_trace(Path(experiment.delays.file), clients) if isinstance(experiment.delays, TraceDelays) else ()
+        return experiment.delays.traces(clients)
     except UserError:  # the run ended earlier and its trace may be missing
         return ()
 
@@ -54,48 +50,30 @@ def expected_updates(
     `traces` are those of `traces_of`, so that a caller who asks repeatedly reads them once.
     """
     method, clients = experiment.method, len(rates)
-    if isinstance(method, SFedAvg):
-        rounds, share = math.ceil(updates / method.clients_per_round), method.clients_per_round / clients
-        each, ends = np.ones(clients), binomial_interval(rounds, share, CHANCE / clients)
-        return Expected(each * updates / clients, each * ends[0], each * ends[1])
+    if method.drawn_per_round is not None:
+        rounds = math.ceil(updates / method.drawn_per_round)
+        low, high = binomial_interval(rounds, method.drawn_per_round / clients, CHANCE / clients)
+        each = np.ones(clients)
+        return Expected(each * updates / clients, each * low, each * high)
     if not method.client_driven or experiment.delays.per == "step":
         return _unknown(clients)
-    match experiment.delays:
-        case ExponentialDelays():
-            mean = rates * duration_s
-            low, _ = poisson_interval(mean / (1 + tolerance), CHANCE / clients)
-            return Expected(mean, low, poisson_interval(mean, CHANCE / clients)[1])
-        case FixedDelays():
-            return _counted(lambda span_s: np.floor(rates * span_s + 1e-9), duration_s, tolerance)
-        case TraceDelays():
-            found = traces_of(experiment, clients) if traces is None else traces
-            if not found:
-                return _unknown(clients)
-            return _counted(lambda span_s: trace_counts(found, span_s), duration_s, tolerance)
-        case OwnPart():
-            return _unknown(clients)
+    if experiment.delays.memoryless:
+        mean = rates * duration_s
+        low_ends, _ = poisson_interval(mean / (1 + tolerance), CHANCE / clients)
+        return Expected(mean, low_ends, poisson_interval(mean, CHANCE / clients)[1])
+    known = traces_of(experiment, clients) if traces is None else traces
+    mean_counts = experiment.delays.counts(rates, duration_s, known)
+    least = experiment.delays.counts(rates, duration_s / (1 + tolerance), known)
+    if mean_counts is None or least is None:
+        return _unknown(clients)
+    # one up or down for where the first and the last delay fall
+    return Expected(mean_counts, np.maximum(least - 1, 0), mean_counts + 1)
 
 
 def _unknown(clients: int) -> Expected:
     """For a missing trace, delays of the user's own or for each local step, or a method that chooses its clients."""
     unknown = np.full(clients, np.nan)
     return Expected(unknown, unknown, unknown)
-
-
-def _counted(count: Callable[[float], Floats], duration_s: float, tolerance: float) -> Expected:
-    """Delays that are known: the number that fit, and one up or down for where the first and the last one fall."""
-    mean = count(duration_s)
-    return Expected(mean, np.maximum(count(duration_s / (1 + tolerance)) - 1, 0), mean + 1)
-
-
-def trace_counts(traces: Traces, duration_s: float) -> Floats:
-    """How many delays of each trace, again and again from its beginning, fit into `duration_s`."""
-    counts = []
-    for trace in traces:
-        ends_s = np.cumsum(trace)
-        whole, rest_s = divmod(duration_s, ends_s[-1])
-        counts.append(whole * len(trace) + np.searchsorted(ends_s, rest_s, side="right"))
-    return np.array(counts, dtype=np.float64)
 
 
 def poisson_interval(mean: Floats, chance: float) -> tuple[Floats, Floats]:

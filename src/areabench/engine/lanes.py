@@ -19,30 +19,19 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.messages import Order
-from areabench.engine.scenario import Scenario, given_of
+from areabench.engine.scenario import Scenario
 from areabench.engine.server import Server
-from areabench.experiment.fields import OwnPart
-from areabench.experiment.method_records import (
-    Area,
-    AsyncFedEd,
-    AsyncSgd,
-    FedAsync,
-    FedBuffPublished,
-    FedFix,
-    Local,
-    SFedAvg,
-)
-from areabench.experiment.problem_records import DataSettings, Digits, File, Logistic, Synthetic
-from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment
-from areabench.methods.base import Arrival, Method, Step, Work
-from areabench.methods.catalogue import build_method
-from areabench.methods.criteria import Criterion, build_criterion
+from areabench.experiment.experiment import Experiment
+from areabench.methods.base import Arrival, Method, MethodSettings, Step, Work
+from areabench.methods.criteria import Criterion, EveryUpdates, build_criterion
+from areabench.methods.local import Local, build_method
 from areabench.methods.schedules import build_schedule
 from areabench.problems.logistic import FLOAT, LogisticLanes, LogisticProblem
 
 # Models that clients still compute with: four start from each version (the default), and it is held until the slowest
 # of them, with exponential delays, has answered: (1 + 1/2 + 1/3 + 1/4) / 4.
 _VERSIONS_A_CLIENT = 0.52
+_LINEAR_MODEL = 784 * 10  # entries of a model where the data do not say
 MOST_SNAPSHOTS = 1000  # of a run that shares a pass
 MOST_LANES = 32  # wider passes gain nothing, and their models leave the processor's cache
 MOST_BYTES = 10**9  # of the models that a pass holds
@@ -70,18 +59,8 @@ def _lane_bytes(experiment: Experiment) -> float:
     """About what the models of a lane take: the clients' memories, versions in use, and snapshots."""
     clients, record = experiment.clients.count, experiment.record
     snapshots = (experiment.stop.horizon_s or 0.0) / record.interval_s if record.snapshots == "grid" else 0.0
-    return _dimension(experiment.data) * np.dtype(FLOAT).itemsize * (clients * (1 + _VERSIONS_A_CLIENT) + snapshots + 1)
-
-
-def _dimension(data: DataSettings | None) -> int:
-    """Entries of a model of logistic regression, known before the data is loaded."""
-    match data:
-        case Synthetic():
-            return data.features * data.classes
-        case Digits():
-            return 64 * 10
-        case _:
-            return 784 * 10
+    entries = _LINEAR_MODEL if experiment.data is None else experiment.data.model_entries or _LINEAR_MODEL
+    return entries * np.dtype(FLOAT).itemsize * (clients * (1 + _VERSIONS_A_CLIENT) + snapshots + 1)
 
 
 def _can_share(experiment: Experiment) -> bool:
@@ -90,11 +69,11 @@ def _can_share(experiment: Experiment) -> bool:
     Snapshots of all lanes wait in memory for their evaluation, so there may not be too many.
     """
     stop, record = experiment.stop, experiment.record
-    if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
+    if not experiment.problem.computes_lanes or record.events or record.average or stop.has_target:
         return False
     if experiment.faults.lost or experiment.privacy or not _has_plain_rounds(experiment):
         return False
-    if isinstance(experiment.data, File | OwnPart):  # the memory of a lane is not known
+    if experiment.data is not None and not experiment.data.may_share_pass:  # the memory of a lane is not known
         return False
     if record.snapshots == "none":
         return True
@@ -107,11 +86,9 @@ def _has_plain_rounds(experiment: Experiment) -> bool:
     An own method need not take stacks of models.
     """
     method, clients = experiment.method, experiment.clients
-    if isinstance(method, AsyncFedEd) or (isinstance(method, FedAsync) and method.prox and clients.local_steps > 1):
-        return False
     if experiment.local != Local() or clients.work != "fixed" or experiment.delays.per == "step":
         return False
-    return method.client_driven or isinstance(method, SFedAvg | AsyncSgd | FedBuffPublished | FedFix)
+    return method.shares_pass(clients)
 
 
 def _shared(experiment: Experiment) -> Experiment:
@@ -122,10 +99,9 @@ def _shared(experiment: Experiment) -> Experiment:
     method = experiment.method
     if not method.client_driven:
         return replace(experiment, name="lanes", method=replace(method, step_size=1.0))
-    first = method.first_message if isinstance(method, Area) else "trained"
-    return replace(
-        experiment, name="lanes", method=Area(step_size=1.0, first_message=first), aggregation=EveryUpdates(updates=1)
-    )
+    # any method whose clients begin alike
+    any_method = MethodSettings(name=str(method.trains_first), step_size=1.0)
+    return replace(experiment, name="lanes", method=any_method, aggregation=EveryUpdates(updates=1))
 
 
 # ---------------------------------------------------------------------------------------------------- a pass
@@ -153,7 +129,7 @@ class Part:
         """The server, before its first event; orders carry the step sizes of all lanes."""
         settings, clients = self.experiment.schedule, self.experiment.clients
         schedule: Any = build_schedule(settings, cast(Any, self.step_sizes), self.theorem)
-        constant = _lane_step_sizes(self.step_sizes) if isinstance(settings, ConstantSchedule) else None
+        constant = _lane_step_sizes(self.step_sizes) if settings.constant else None
 
         def step_sizes(iteration: int, time_s: float) -> Any:
             return constant or _lane_step_sizes(schedule(iteration, time_s))
@@ -172,7 +148,7 @@ class Part:
 
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""
-        return build_criterion(self.experiment, self.method)
+        return build_criterion(self.experiment.aggregation, self.method, self.experiment.seed)
 
 
 def _lane_step_sizes(exact: NDArray[np.float64]) -> LaneStepSizes:
@@ -255,7 +231,7 @@ def build_pass(one: Scenario, experiments: Sequence[Experiment]) -> LanePass:
         start.flags.writeable = False
         step_sizes = np.array([experiment.method.step_size for experiment in members])
         column = step_sizes.astype(FLOAT)[:, None]
-        given = given_of(members[0], one.rates, one.samples, column)
+        given = members[0].given(one.rates, one.samples, column)
         method, theorem = build_method(members[0].method, given), replace(one, experiment=members[0]).theorem
         parts.append(Part(members[0], lanes, method, start, step_sizes, theorem))
     return LanePass(one, tuple(parts))

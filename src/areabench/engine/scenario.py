@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,89 +14,37 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client, Placement
-from areabench.engine.data import ClientData, absurd_loss, check_fit, guessing_loss, load_data, split_rows
+from areabench.engine.data import absurd_loss, check_fit, guessing_loss, load_data
 from areabench.engine.events import CLIENT
 from areabench.engine.messages import Order, Shapes
-from areabench.engine.plugins.load import check_parts, refuse
+from areabench.engine.plugins.load import check_parts
 from areabench.engine.plugins.modules import modules_of
-from areabench.engine.plugins.parts import (
-    OwnLocal,
-    guarded_method,
-    own_delays,
-    own_method,
-    own_problem,
-    try_delays,
-    try_method,
-    try_problem,
-)
 from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import RunFileError
 from areabench.experiment.checks import check_updates
-from areabench.experiment.fields import OwnMethod, OwnPart
-from areabench.experiment.problem_records import (
-    DrawnSettings,
-    Hinge,
-    Logistic,
-    Median,
-    Quadratic,
-    Regression,
-    Robust,
-    TorchModule,
-)
-from areabench.experiment.records import (
-    Clients,
-    DelaySettings,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    FixedDelays,
-    PoissonAggregation,
-    Theorem1Schedule,
-    Theorem2Schedule,
-)
+from areabench.experiment.experiment import Experiment
 from areabench.methods.base import Given, Method
-from areabench.methods.catalogue import build_method
 from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.fixed_point import in_fixed_point
 from areabench.methods.local import with_local
 from areabench.methods.schedules import build_schedule
+from areabench.plugins.call import refuse
+from areabench.plugins.callables import look_in
 from areabench.privacy.keys import require_cryptography
 from areabench.privacy.masks import Secrecy, in_one_process
 from areabench.privacy.seal import client_secret, sealed_like, secret_path
-from areabench.problems.base import Problem
-from areabench.problems.callables import installed_only, look_in
+from areabench.problems.base import ClientData, Problem
 from areabench.problems.datasets import Dataset
-from areabench.problems.splits import part_sizes
+from areabench.problems.own import OwnProblem, try_problem
+from areabench.problems.splits.rows import part_sizes
+from areabench.settings.keys import is_own
 from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
 
 
-def given_of(
-    experiment: Experiment, rates: NDArray[np.float64], samples: NDArray[np.int64], step_size: Any = None
-) -> Given:
-    """What the experiment's method may want to know; `step_size` stands for that of the settings, as a column."""
-    clients, aggregation = experiment.clients, experiment.aggregation
-    updates = aggregation.updates if isinstance(aggregation, EveryUpdates) else None
-    period_s = aggregation.period_s if isinstance(aggregation, EveryPeriod) else None
-    if random_steps := isinstance(aggregation, PoissonAggregation):
-        period_s = 1 / aggregation.rate
-    alpha = experiment.method.step_size if step_size is None else step_size
-    return Given(
-        clients.count, experiment.seed, alpha, clients.local_steps, rates, samples, updates, period_s, random_steps,
-        experiment.delays.name, experiment.delays.per,
-    )  # fmt: skip
-
-
 def method_of(experiment: Experiment, given: Given, start: Vector) -> Method:
-    """The experiment's method: one of areabench's, or the user's own, which is tried first and checked in each run."""
-    settings = experiment.method
-    if isinstance(settings, OwnMethod):
-        try_method(settings, given, start)
-        method = guarded_method(settings, own_method(settings, given), start)
-        method = with_local(method, experiment.local, given.clients)
-    else:
-        method = build_method(settings, given, experiment.local)
+    """The experiment's method, with what [local] and [privacy] add to it."""
+    method = with_local(experiment.method.build_checked(given, start), experiment.local, given.clients)
     if experiment.privacy is None:
         return method
     require_cryptography()
@@ -132,14 +79,14 @@ class Scenario:
 
     def first_loss_remark(self, loss: float) -> str:
         """What to say about the loss of the starting point where it is absurd; empty elsewhere."""
-        if self.data is None or isinstance(self.experiment.problem, OwnPart):
+        if self.data is None or is_own(self.experiment.problem):
             return ""
         return absurd_loss(loss, guessing_loss(self.problem, self.data), self.data)
 
     @cached_property
     def theorem(self) -> Callable[[int], float] | None:
         """The step sizes of the theorem that the schedule names, if it names one; the problem may have to be solved."""
-        if not isinstance(self.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
+        if not self.experiment.schedule.of_theorem:
             return None
         from areabench.theory.applied import (
             theorem_steps,  # with all of the theory, which a worker's rank does not need
@@ -169,9 +116,7 @@ class Scenario:
 
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""
-        local, settings = self.problem.local(number), self.experiment.problem
-        if isinstance(settings, OwnPart):
-            local = OwnLocal(settings, local, self.experiment.clients.local_steps)
+        local = self.experiment.problem.local(self.problem, number, self.experiment.clients.local_steps)
         cover, seal = self.secrecy.cover, self.secrecy.seal
         return Client(
             self.method, local, self.start, stepwise=self.stepwise,
@@ -180,7 +125,7 @@ class Scenario:
 
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
-        return build_delays(self.experiment.delays, self.rates, self.experiment.seed)
+        return Delays(self.experiment.delays, self.rates, self.experiment.seed)
 
     @property
     def plain_rounds(self) -> bool:
@@ -231,7 +176,7 @@ class Scenario:
 
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""
-        return build_criterion(self.experiment, self.method)
+        return build_criterion(self.experiment.aggregation, self.method, self.experiment.seed)
 
     def client_table(self, placement: Placement | None = None, hosts: Sequence[str] = ()) -> NDArray[Any]:
         """One row of CLIENT per client; on MPI there is a placement, and `hosts` has one entry per rank."""
@@ -243,12 +188,6 @@ class Scenario:
             table["rank"] = [placement.rank(client) for client in range(len(table))]
             table["host"] = [hosts[rank].encode()[:64] for rank in table["rank"]]
         return table
-
-
-def build_delays(settings: DelaySettings, rates: NDArray[np.float64], seed: int) -> Delays:
-    """The delays of clients with these update rates."""
-    own = own_delays(settings, rates, seed) if isinstance(settings, OwnPart) else None
-    return Delays(settings, rates, seed, own)
 
 
 class ClientPool(dict[int, Client]):
@@ -273,23 +212,20 @@ def build_scenario(
     a run file names are not trusted: the caller says where to look. `prepared`: a process of this node has called
     `prepare_data` just now.
     """
-    if isinstance(experiment.problem, TorchModule):
-        with installed_only():  # and before the user's folders are searched: torch is not the user's
-            import_module("areabench.problems.torch_module")
+    experiment.problem.load_libraries()  # before the user's folders are searched
     if modules_of(experiment):
         look_in(folders)
     check_parts(experiment, folders)
     count = experiment.clients.count
     rates = client_rates(experiment.rates, count, experiment.seed)
-    if isinstance(experiment.delays, ExponentialDelays | FixedDelays):
+    if experiment.delays.follows_rates:
         check_updates(experiment, float(rates.sum()), "rates")  # as drawn
     held = _load(experiment, cache, prepared=prepared)
     problem, samples = _build_problem(experiment, held)
     start = problem.start()
     start.flags.writeable = False
-    method = method_of(experiment, given_of(experiment, rates, samples), start)
-    if isinstance(experiment.delays, OwnPart):
-        try_delays(experiment.delays, rates, experiment.seed)
+    method = method_of(experiment, experiment.given(rates, samples), start)
+    experiment.delays.try_out(rates, experiment.seed)
     data = None if held is None else held.data
     return Scenario(experiment, problem, method, start, rates, samples, data)
 
@@ -297,75 +233,28 @@ def build_scenario(
 def try_parts(scenario: Scenario, cache: Path) -> None:
     """Build the user's own data and problem a second time, which must give the same; try the problem."""
     experiment, settings, data = scenario.experiment, scenario.experiment.problem, scenario.experiment.data
-    if not isinstance(settings, OwnPart) and not isinstance(data, OwnPart):
+    if not is_own(settings) and not is_own(data):
         return
     held = _load(experiment, cache)
-    if isinstance(data, OwnPart) and held is not None and held.data.digest() != scenario.data_digest:
-        refuse("data", data, "gives other data each time", "draw from a generator with a fixed seed only")
-    if isinstance(settings, OwnPart):
-        again = own_problem(settings, experiment.clients, experiment.seed, held)
+    if is_own(data) and held is not None and held.data.digest() != scenario.data_digest:
+        refuse(data, "gives other data each time", "draw from a generator with a fixed seed only")
+    if isinstance(settings, OwnProblem):
+        again, _ = _build_problem(experiment, held)
         try_problem(settings, scenario.problem, again, experiment.method.step_size, experiment.clients.local_steps)
 
 
 def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Problem, NDArray[np.int64]]:
     """The problem, and how many training samples each client holds."""
     settings, clients, seed = experiment.problem, experiment.clients, experiment.seed
-    if isinstance(settings, DrawnSettings):
-        problem = _build_drawn(settings, clients, seed)
-        return problem, np.full(clients.count, getattr(settings, "samples", 0), np.int64)
-    samples = part_sizes(held.parts) if held else np.zeros(clients.count, np.int64)
-    if isinstance(settings, OwnPart):
-        return own_problem(settings, clients, seed, held), samples
-    assert held is not None
-    return _build_on_data(settings, held, clients.local_steps, seed), samples
+    samples = part_sizes(held.parts) if held else np.full(clients.count, settings.samples_held, np.int64)
+    return settings.build(held, clients.count, clients.local_steps, seed), samples
 
 
 def _load(experiment: Experiment, cache: Path, *, prepared: bool = False) -> ClientData | None:
     """The data and which client holds what of it, if there is any."""
-    if experiment.data is None or experiment.split is None or isinstance(experiment.problem, DrawnSettings):
+    if experiment.data is None or experiment.split is None or not experiment.problem.takes_data:
         return None
     data = load_data(experiment.data, cache, prepared=prepared)
-    if not isinstance(experiment.problem, OwnPart):
+    if not is_own(experiment.problem):
         check_fit(experiment.problem, experiment.data, data)
-    return ClientData(data, split_rows(experiment.split, data.groups, experiment.clients.count, experiment.seed))
-
-
-# Problems are imported where they are used: some are slow to import, and torch is optional.
-
-
-def _build_drawn(settings: DrawnSettings, clients: Clients, seed: int) -> Problem:
-    match settings:
-        case Quadratic():
-            from areabench.problems.quadratic import QuadraticProblem
-
-            return QuadraticProblem(settings, clients.count, clients.local_steps, seed)
-        case Robust():
-            from areabench.problems.lipschitz import robust_problem
-
-            return robust_problem(settings, clients.count, clients.local_steps, seed)
-        case Median():
-            from areabench.problems.lipschitz import median_problem
-
-            return median_problem(settings, clients.count, clients.local_steps, seed)
-
-
-def _build_on_data(
-    settings: Logistic | Hinge | Regression | TorchModule, held: ClientData, local_steps: int, seed: int
-) -> Problem:
-    match settings:
-        case Logistic():
-            from areabench.problems.logistic import LogisticProblem
-
-            return LogisticProblem(settings, held.data, held.parts, local_steps, seed)
-        case Hinge():
-            from areabench.problems.hinge import HingeProblem
-
-            return HingeProblem(settings, held.data, held.parts, local_steps, seed)
-        case Regression():
-            from areabench.problems.linear.regression import RegressionProblem
-
-            return RegressionProblem(settings, held.data, held.parts, local_steps, seed)
-        case TorchModule():
-            from areabench.problems.torch_module import TorchProblem
-
-            return TorchProblem(settings, held.data, held.parts, local_steps, seed)
+    return ClientData(data, experiment.split.rows(data.groups, experiment.clients.count, experiment.seed))

@@ -5,22 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import PurePath
 from typing import Any
 
-from areabench.experiment.fields import Settings
-from areabench.experiment.method_records import FedBuff, MethodSettings
-from areabench.experiment.problem_records import File, ScikitLearn, SplitSettings
-from areabench.experiment.records import (
-    AggregationSettings,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    ListedRates,
-    LognormalRates,
-    RateSettings,
-    UniformRates,
-)
+from areabench.experiment.experiment import Experiment
+from areabench.methods import METHODS
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import AggregationSettings
+from areabench.problems.splits.rows import SplitSettings
+from areabench.settings.keys import Settings
 
 SIMULATOR, MPI = "simulator", "mpi"  # transports of a sweep, as its folder names them
 
@@ -28,39 +20,20 @@ SIMULATOR, MPI = "simulator", "mpi"  # transports of a sweep, as its folder name
 # ---------------------------------------------------------------------------------------------------- methods
 
 
-METHOD_NAMES = {  # in the order of legends
-    "area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg",
-    "async-sgd": "AsyncSGD",
-    "fedbuff-published": "FedBuff as published", "fedfix": "FedFix", "fedstaleweight": "FedStaleWeight",
-    "server-momentum": "server momentum", "server-adam": "server Adam", "fadas": "FADAS",
-    "fedasync": "FedAsync", "asyncfeded": "AsyncFedED",
-    "ca2fl": "CA2FL", "afa-cs": "AFA-CS", "ia2sgd": "IA²SGD", "dude": "DuDe-ASGD", "ace": "ACE", "aced": "ACED",
-    "afa-cd": "AFA-CD", "mifa": "MIFA",
-    "ringmaster": "Ringmaster", "rennala": "Rennala", "malenia": "Malenia", "ringleader": "Ringleader",
-    "asynccomm-sgd": "AsyncCommSGD", "fedcompass": "FedCompass", "quafl": "QuAFL", "favas": "FAVAS",
-}  # fmt: skip
-METHOD_COLOURS = {
-    "area": "#0072B2", "fedbuff": "#E69F00", "as-fedavg": "#009E73", "s-fedavg": "#CC79A7",
-    "async-sgd": "#D55E00",
-    "fedbuff-published": "#B07D2B", "fedfix": "#8C6D00", "fedstaleweight": "#C2A83E", "server-momentum": "#7A5C99",
-    "server-adam": "#9A7BC4", "fadas": "#5D3A9B",
-    "fedasync": "#E1503F", "asyncfeded": "#9E2B25",
-    "ca2fl": "#1B7F8C", "afa-cs": "#2E8B57", "ia2sgd": "#4C9A2A", "dude": "#76A21E", "ace": "#3B6E4F",
-    "aced": "#6B8E73", "afa-cd": "#A0612B", "mifa": "#40B5AD",
-    "ringmaster": "#4A6FE3", "rennala": "#6C8EBF", "malenia": "#2F4B7C", "ringleader": "#56B4E9",
-    "asynccomm-sgd": "#A05195", "fedcompass": "#D45087", "quafl": "#665191", "favas": "#8F5B6A",
-}  # fmt: skip
 _OTHER_COLOURS = ("#000000", "#6E6E6E", "#A8A8A8")  # of own methods: no other method is grey
 
 
 def method_label(name: str) -> str:
     """The usual name of a method; of a part that is named by import path the function."""
-    return METHOD_NAMES.get(name) or name.rpartition(":")[2]
+    return METHODS[name].label if name in METHODS else name.rpartition(":")[2]
 
 
 def method_colour(name: str) -> str:
     """The colour of the method, as #RRGGBB."""
-    return METHOD_COLOURS.get(name) or _OTHER_COLOURS[zlib.crc32(name.encode()) % len(_OTHER_COLOURS)]
+    if name in METHODS:
+        colour: str = METHODS[name].colour
+        return colour
+    return _OTHER_COLOURS[zlib.crc32(name.encode()) % len(_OTHER_COLOURS)]
 
 
 def without_step_size(method: MethodSettings) -> MethodSettings:
@@ -72,22 +45,13 @@ def contender_labels(methods: Sequence[MethodSettings], aggregations: Sequence[A
     """The labels of methods with their aggregations, which are named where they are not all the same."""
     several = len(set(aggregations)) > 1
     words = [
-        [*variant_words(method, methods), *([describe_aggregation(aggregation)] if several else [])]
+        [*variant_words(method, methods), *([aggregation.describe()] if several else [])]
         for method, aggregation in zip(methods, aggregations, strict=True)
     ]
     return [
         method_label(method.name) + (f" ({', '.join(own)})" if own else "")
         for method, own in zip(methods, words, strict=True)
     ]
-
-
-def describe_aggregation(aggregation: AggregationSettings) -> str:
-    """When the server steps, in short."""
-    if isinstance(aggregation, EveryUpdates):
-        return f"Δ = {aggregation.updates}"
-    if isinstance(aggregation, EveryPeriod):
-        return f"a step every {aggregation.period_s:g} s"
-    return f"λ_s = {aggregation.rate:g}"
 
 
 def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> list[str]:
@@ -101,14 +65,9 @@ def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> l
 def default_remarks(experiment: Experiment) -> dict[str, str]:
     """What a value does that its key does not say: by dotted key, a few words."""
     remarks: dict[str, str] = {}
-    if getattr(experiment.method, "server_step_size", 0.0) is None:
-        eta = "alpha" if isinstance(experiment.method, FedBuff) else "alpha·M"
-        remarks["method.step_size"] = f"it sets the server's too: eta = {eta}, because server_step_size is left out"
-    weighting = getattr(experiment.problem, "weighting", "")
-    if weighting == "share":
-        remarks["problem.weighting"] = 'client i descends (s_i/S)·f_i; "exact", the default of torch, is n times that'
-    elif weighting == "exact":
-        remarks["problem.weighting"] = 'client i descends n·(s_i/S)·f_i; "share", the default of logistic, is 1/n of it'
+    for section in ("method", "problem"):
+        found = getattr(experiment, section).remarks()
+        remarks |= {f"{section}.{key}": words for key, words in found.items()}
     if (privacy := experiment.privacy) is not None:
         places = privacy.fraction_bits
         remarks["privacy.bits"] = f"{places} of them behind the point: entries are rounded to {2.0**-places:.2g}"
@@ -118,21 +77,9 @@ def default_remarks(experiment: Experiment) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------------- settings
 
 
-def describe_rates(rates: RateSettings) -> str:
-    """The rates in the words of the paper's tables; λ in updates per second."""
-    if isinstance(rates, UniformRates):
-        return f"uniform (λ = {rates.rate:g})"
-    if isinstance(rates, LognormalRates):
-        return f"lognormal (median λ = {rates.median:g}, σ = {rates.sigma:g})"
-    if isinstance(rates, ListedRates):
-        return f"listed (λ from {min(rates.values):g} to {max(rates.values):g})"
-    return f"non-uniform (λ ~ N({rates.mean:g}, {rates.deviation:g}))"
-
-
 def describe_split(split: SplitSettings | None) -> str:
     """The paper's word for a split; empty where the problem has no data to split."""
-    words = {"dirichlet": "non-IID", "dirichlet-equal": "non-IID (equal-sized)", "iid": "IID", "nearly-iid": "IID"}
-    return "" if split is None else words.get(split.name) or method_label(split.name)
+    return "" if split is None else split.words or method_label(split.name)
 
 
 def describe_data(experiment: Experiment) -> str:
@@ -142,10 +89,7 @@ def describe_data(experiment: Experiment) -> str:
     split = experiment.split
     concentration = getattr(split, "concentration", None)
     variant = f" ({concentration:g})" if concentration else ""
-    data = experiment.data
-    source = data.set if isinstance(data, ScikitLearn) else data.name
-    name = PurePath(data.file).name if isinstance(data, File) else method_label(source)
-    return f"split {method_label(split.name)}{variant} of {name}"
+    return f"split {method_label(split.name)}{variant} of {method_label(experiment.data.title)}"
 
 
 def describe_setting(setting: Experiment) -> str:
@@ -185,7 +129,8 @@ def flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Every key of a record, dotted, with its value."""
     entries: list[tuple[str, Any]] = []
     for item in fields(record):
-        value, key = getattr(record, item.name), prefix + item.name
+        value = getattr(record, item.name)
+        key = prefix + item.name
         if isinstance(value, Settings):
             entries += [(f"{key}.{name}", entry) for name, entry in value.items()]
         else:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from areabench.experiment.fields import OwnMethod, OwnPart, is_import_path
-from areabench.experiment.problem_records import TorchModule
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
+from areabench.settings.keys import OwnPart, is_import_path, is_own
 
 FOLDERS = "module_folders"
 
@@ -39,18 +38,18 @@ def lies_in(path: str, folder: Path) -> bool:
     return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
 
 
-def own_parts(experiment: Experiment) -> dict[str, OwnMethod | OwnPart]:
+def own_parts(experiment: Experiment) -> dict[str, OwnPart]:
     """The sections of an experiment that name a function of the user."""
     sections = ("data", "split", "problem", "method", "delays")  # in the order in which they are built
     found = {name: getattr(experiment, name) for name in sections}
-    return {name: part for name, part in found.items() if isinstance(part, OwnMethod | OwnPart)}
+    return {name: part for name, part in found.items() if is_own(part)}
 
 
 def named_code(experiment: Experiment) -> tuple[str, ...]:
     """The import paths that are imported when an experiment is built, each once."""
-    problem = experiment.problem
-    torch = [problem.module, problem.loss] if isinstance(problem, TorchModule) else []
-    return tuple(dict.fromkeys([*torch, *(part.name for part in own_parts(experiment).values())]))
+    return tuple(
+        dict.fromkeys([*experiment.problem.named_code, *(part.name for part in own_parts(experiment).values())])
+    )
 
 
 def trusted_file(trusted: str) -> Path | None:

@@ -1,74 +1,19 @@
-"""Experiment files: reads TOML strictly into the records of `records`, and writes records as TOML.
-
-Every error is one line: file, key, value, what is allowed, and the nearest valid name.
-"""
+"""Experiment files: TOML as an experiment that is checked."""
 
 from __future__ import annotations
 
-import math
-import re
-import tomllib
-import types
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from areabench.errors import ConfigError, UserError
-from areabench.experiment.checks import check_combinations
-from areabench.experiment.fields import SAMPLE_PATH, Limits, Passed, Scalar, Settings, Value, is_import_path
+from areabench.experiment.checks import check_combinations, check_updates
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import anchored_folders
-from areabench.experiment.records import Experiment
-from areabench.experiment.toml import block, read_text, read_toml
-from areabench.experiment.traces import check_trace
 from areabench.kernels import Bits
-
-# ---------------------------------------------------------------------------------------------------- locations, errors
-
-
-_LONGEST_SHOWN = 80  # characters of a value in an error
-
-
-@dataclass(frozen=True)
-class Location:
-    """The place of a value: the file, the keys in it that `--set` overrides, and the dotted key of the value."""
-
-    source: str
-    overridden: tuple[str, ...] = ()
-    key: str = ""
-
-    def inner(self, name: str) -> Location:
-        """The location of a key inside this one."""
-        return Location(self.source, self.overridden, f"{self.key}.{name}" if self.key else name)
-
-    def error(self, problem: str) -> ConfigError:
-        """An error at this location."""
-        overridden = any(f"{self.key}.".startswith(f"{key}.") for key in self.overridden)
-        where = f"{self.source}: {self.key}: " if self.key else f"{self.source}: "
-        return ConfigError(where + problem + (" (given by --set)" if overridden else ""))
-
-
-def unknown(what: str, name: object, known: Iterable[str]) -> str:
-    """The message for a name that does not exist, with the nearest name that does."""
-    import difflib  # only an error needs it
-
-    names = sorted(known)
-    near = difflib.get_close_matches(shown(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"unknown {what} {shown(name)}; {hint}allowed: {', '.join(names)}"
-
-
-def shown(value: object) -> str:
-    """A value as an error shows it: on one line, and shortened if long."""
-    try:
-        text = repr(value)
-    except ValueError:  # a number of more digits than Python prints
-        return "a number of thousands of digits"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
-
-
-# ---------------------------------------------------------------------------------------------------- files
+from areabench.settings.parse import Location, apply_overrides, overridden_keys, read_record
+from areabench.settings.toml import read_text, read_toml
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -76,6 +21,12 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     experiment = parse_experiment(read_text(path), str(path), overrides, path.parent)
     check_trace(experiment)  # before anything starts; a replay needs no trace
     return experiment
+
+
+def check_trace(experiment: Experiment) -> None:
+    """Refuse an experiment whose trace, if it has one, cannot be used."""
+    if traces := experiment.delays.traces(experiment.clients.count):
+        check_updates(experiment, sum(len(delays) / sum(delays) for delays in traces), "delays.file")
 
 
 def parse_experiment(
@@ -86,20 +37,20 @@ def parse_experiment(
     for key in ("sweep", "extends"):
         if key in table:
             raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use `areabench sweep {source}`")
-    apply_overrides(table, overrides)
+    apply_overrides(Experiment, table, overrides)
     return read_experiment(anchored(table, folder), Location(source, overridden_keys(overrides)))
 
 
 def bits_asked(path: Path, overrides: Sequence[str] = ()) -> Bits:
     """The key `bits` of an experiment file, without a check of the others: every rank of a launch looks at it."""
     table = read_toml(read_text(path), str(path))
-    apply_overrides(table, overrides)
+    apply_overrides(Experiment, table, overrides)
     return "portable" if table.get("bits") == "portable" else "native"
 
 
 def read_experiment(table: Mapping[str, Any], location: Location) -> Experiment:
     """Check the tables of an experiment file, its paths absolute, and build the experiment."""
-    experiment = _read_record(Experiment, table, location)
+    experiment = read_record(Experiment, table, location)
     assert isinstance(experiment, Experiment)
     try:
         return check_combinations(experiment)
@@ -107,241 +58,30 @@ def read_experiment(table: Mapping[str, Any], location: Location) -> Experiment:
         raise ConfigError(f"{location.source}: {error}") from None
 
 
-PATHS = {"delays": ("file",), "data": ("file", "test_file", "folder")}  # keys that are paths
-
-
 def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     """The table with absolute paths, and with the folder of the modules that it names."""
     if folder is None:
         return table
-    for section, names in PATHS.items():
-        if isinstance(entries := table.get(section), dict):
-            paths = {name: entries[name] for name in names if isinstance(entries.get(name), str)}
+    for section in table:
+        entries = table[section]
+        if not isinstance(entries, dict):
+            continue
+        paths = {
+            name: entries[name]
+            for name in path_keys_of(section, entries.get("name"))
+            if isinstance(entries.get(name), str)
+        }
+        if paths:
             anchors = {name: str((folder / path).absolute()) for name, path in paths.items()}
             table = {**table, section: {**entries, **anchors}}
     return anchored_folders(table, folder)
 
 
-def to_toml(experiment: Experiment) -> str:
-    """The resolved experiment as TOML; reading it again gives an equal record."""
-    written = {
-        item.name: getattr(experiment, item.name) for item in fields(experiment) if _is_written(item, experiment)
-    }
-    top = {name: value for name, value in written.items() if not is_dataclass(value)}
-    sections = {name: value for name, value in written.items() if is_dataclass(value)}
-    blocks = [block(top)]
-    for name, record in sections.items():
-        entries = {item.name: getattr(record, item.name) for item in fields(record) if _is_written(item, record)}
-        blocks.append(f"[{name}]\n{block(entries)}")
-    return "\n".join(blocks)
-
-
-def _is_written(item: Field[Any], record: object) -> bool:
-    value = getattr(record, item.name)
-    return value is not None and (item.metadata.get("written", True) or value != item.default)
-
-
-# ---------------------------------------------------------------------------------------------------- overrides
-
-
-def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Put each `section.key=value` into the table; where `section.name` changes, keys of the variant before go."""
-    given = overridden_keys(overrides)
-    for override, key in zip(overrides, given, strict=True):
-        section, dot, last = key.rpartition(".")
-        before = table.get(section)
-        old = before.get("name") if isinstance(before, dict) and dot and last == "name" else None
-        _apply_override(table, override)
-        for gone in _keys_left_behind(section, old, table[section]["name"]) if old is not None else ():
-            if f"{section}.{gone}" not in given:
-                table[section].pop(gone, None)
-
-
-def _keys_left_behind(section: str, old: object, new: object) -> set[str]:
-    """The keys that one variant of a section has and another has not; none where one of them does not exist."""
-    records = [option for option in options_of(hints_of(Experiment).get(section)) if hasattr(option, "name")]
-    keys = {name_of(record): {item.name for item in fields(record)} for record in records}
-    before, after = (keys.get(SAMPLE_PATH if is_import_path(name) else str(name)) for name in (old, new))
-    return set() if before is None or after is None else before - after
-
-
-def _apply_override(table: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
-    *sections, last = [part.strip() for part in key.split(".")]
-    if not equals or not last or not all(sections):
-        raise ConfigError(f"--set {override}: write it as section.key=value, for example method.step_size=100")
-    for section in sections:
-        table = table.setdefault(section, {})
-        if not isinstance(table, dict):
-            raise ConfigError(f"--set {override}: '{section}' is a value, not a section; write {section}=...")
-    table[last] = _override_value(value.strip())
-
-
-def overridden_keys(overrides: Sequence[str]) -> tuple[str, ...]:
-    """The dotted keys that `--set` names."""
-    return tuple(override.partition("=")[0].replace(" ", "") for override in overrides)
-
-
-def _override_value(text: str) -> Any:
-    """A value as TOML reads it; anything else, further lines of TOML included, is a plain string."""
-    try:
-        table = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text
-    return table["value"] if len(table) == 1 else text
-
-
-# ---------------------------------------------------------------------------------------------------- records
-
-
-def _read_record(record: type, table: Any, location: Location) -> Any:
-    """Build one record from a TOML table."""
-    if not isinstance(table, dict):
-        raise location.error(f"{shown(table)} is a value; write it as a section [{location.key}]")
-    known = {item.name: item for item in fields(record)}
-    for name in table:
-        if name not in known:
-            raise location.inner(name).error(unknown("key" if location.key else "key or section", name, known))
-    hints = hints_of(record)
-    values = {}
-    for name, item in known.items():
-        if name in table:
-            values[name] = _read_value(hints[name], table[name], location.inner(name), item)
-        elif item.default is MISSING:
-            raise _missing(hints[name], location.inner(name), item)
-    return record(**values)
-
-
-def _missing(kind: Any, location: Location, item: Field[Any]) -> ConfigError:
-    """The error for a key or a section that has no default and is not given."""
-    limits, options = item.metadata.get("limits"), options_of(kind)
-    meaning = f" ({limits.doc})" if limits else ""
-    remedy = "add it"
-    if is_dataclass(options[0]):
-        names = f" with name = one of {', '.join(sorted(map(name_of, options)))}" if len(options) > 1 else ""
-        remedy = f"add a section [{location.key}]{names}"
-    return location.error(f"is missing{meaning}; {remedy}")
-
-
-def _read_variant(options: Sequence[Any], value: Any, location: Location, default: Any) -> Any:
-    """A section: the record whose `name` it gives, or else the default's if it has the keys, or the only one."""
-    if len(options) == 1:
-        return _read_record(options[0], value, location)
-    if not isinstance(value, dict):
-        raise location.error(f'{shown(value)} is a value; write a section [{location.key}] with name = "..."')
-    by_name = {name_of(option): option for option in options}
-    if "name" not in value:
-        fitting = [name for name, option in by_name.items() if {item.name for item in fields(option)} >= set(value)]
-        if getattr(default, "name", None) not in fitting:
-            raise location.error(f"has no `name`; choose one of {', '.join(sorted(fitting or by_name))}")
-        return _read_record(by_name[default.name], value, location)
-    if SAMPLE_PATH in by_name and ":" in str(value["name"]):
-        if not is_import_path(value["name"]):
-            raise location.inner("name").error(
-                f"{shown(value['name'])} is not an import path; write `module:function`, with names as Python has them"
-            )
-        return _read_record(by_name[SAMPLE_PATH], value, location)
-    name = _read_choice(tuple(by_name), value["name"], location.inner("name"))
-    return _read_record(by_name[name], value, location)
-
-
-@cache
-def hints_of(record: type) -> dict[str, Any]:
-    """The type of each field of a record; cached, because finding it takes longer than reading the record."""
-    return get_type_hints(record)
-
-
-def options_of(kind: Any) -> tuple[Any, ...]:
-    """The members of a union except None, or the type itself."""
-    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    return tuple(member for member in members if member is not type(None))
-
-
-def name_of(record: Any) -> str:
-    """The `name` that selects a record among its variants."""
-    return str(next(item.default for item in fields(record) if item.name == "name"))
-
-
-# ---------------------------------------------------------------------------------------------------- values
-
-
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
-_LISTS = {int: "numbers; write [1, 2, ...]", float: "numbers; write [1.0, 2.0, ...]", str: 'strings; write ["a", "b"]'}
-
-
-def _read_value(kind: Any, value: Any, location: Location, item: Field[Any]) -> Any:
-    """Check one value against its annotation and limits."""
-    options = options_of(kind)
-    if is_dataclass(options[0]):
-        return _read_variant(options, value, location, item.default)
-    (option,) = options
-    if get_origin(option) is Literal:
-        return _read_choice(get_args(option), value, location)
-    limits = item.metadata.get("limits", Limits(""))
-    if option is Settings:
-        return _read_settings(value, location)
-    if get_origin(option) is tuple:
-        scalar = get_args(option)[0]
-        if not isinstance(value, list):
-            raise location.error(f"{shown(value)} is not a list of {_LISTS[scalar]}")
-        return tuple(
-            _read_scalar(scalar, entry, location.inner(str(index)), limits) for index, entry in enumerate(value)
-        )
-    return _read_scalar(option, value, location, limits)
-
-
-def _read_choice(choices: Sequence[str], value: Any, location: Location) -> str:
-    if not isinstance(value, str) or value not in choices:
-        raise location.error(unknown("value", value, choices))
-    return value
-
-
-def _read_scalar(kind: Any, value: Any, location: Location, limits: Limits) -> Any:
-    """A bool, whole number, number or string of the right type and within its limits."""
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
-    if kind is float and type(value) is int:
-        value = _widen(value, location, allowed)
-    if type(value) is not kind and not isinstance(value, Passed):
-        raise location.error(f"{shown(value)} is not {allowed}")
-    if kind is float and not math.isfinite(value):
-        raise location.error(f"{value} is not finite; allowed is {allowed}")
-    if kind in (int, float) and not limits.allow(value):
-        raise location.error(f"{shown(value)} is out of range; allowed is {allowed}")
-    if kind is int and abs(value) >= 2**63:
-        raise location.error(f"{shown(value)} does not fit 64 bits; allowed is {allowed}")
-    if kind is str and (not value or _FORBIDDEN.search(value)):
-        raise location.error(f"{shown(value)} is empty or has control characters; allowed is a line of text")
-    return value
-
-
-def _widen(value: int, location: Location, allowed: str) -> float:
-    """A whole number where a number is meant."""
-    try:
-        return float(value)
-    except OverflowError:
-        raise location.error(f"{shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
-
-
-def _read_settings(table: Any, location: Location) -> Settings:
-    """Keyword arguments of a function that is not known yet: plain values of any type."""
-    if not isinstance(table, dict):
-        raise location.error(f"{shown(table)} is a value; write a table, {{ name = value }}")
-    return Settings({name: _read_setting(name, value, location.inner(name)) for name, value in table.items()})
-
-
-def _read_setting(name: str, value: Any, location: Location) -> Value:
-    if not name.isidentifier():
-        raise location.error(f"{shown(name)} cannot be the name of an argument; use letters, digits and '_'")
-    if isinstance(value, list):
-        return tuple(_read_plain(entry, location.inner(str(index))) for index, entry in enumerate(value))
-    return _read_plain(value, location)
-
-
-def _read_plain(value: Any, location: Location) -> Scalar:
-    if type(value) not in (bool, int, float, str):
-        raise location.error(
-            f"{shown(value)} is not allowed; allowed are true, false, numbers, strings and lists of them"
-        )
-    plain: Scalar = value if value == "" else _read_scalar(type(value), value, location, Limits(""))
-    return plain
+def path_keys_of(section: str, name: object = None) -> set[str]:
+    """The keys of a section that are paths of files: those of the part that it names, or of any of its parts."""
+    parts = next((item.metadata.get("parts") for item in fields(Experiment) if item.name == section), None)
+    if parts is None:
+        return set()
+    named = parts.named(name)
+    records = parts.records() if named is None else (named,)
+    return {item.name for record in records for item in fields(record) if item.metadata.get("path")}

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from areabench.experiment.fields import PASSED, OwnMethod, OwnPart, Passed
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import FOLDERS, named_code
-from areabench.experiment.parse import hints_of, options_of
-from areabench.experiment.records import Experiment
+from areabench.settings.keys import PASSED, PythonObject
+from areabench.settings.parse import hints_of, records_of
 
 _PATHS = ("name", "module", "loss")  # keys of a section that may hold an import path
 _VALUES = (str, bool, int, float, list, tuple, Mapping, np.generic, np.ndarray, type(None))
@@ -59,23 +59,25 @@ def grid_of(grid: Mapping[str, Any]) -> dict[str, Any]:
 
 def part_name(part: Any) -> str:
     """The import path of a part, or a name that carries the part itself."""
-    module, name = getattr(part, "__module__", ""), getattr(part, "__qualname__", "")
+    module = getattr(part, "__module__", "")
+    name = getattr(part, "__qualname__", "")
     if module != "__main__" and name and getattr(_module(module), name, None) is part and _file(module):
         return f"{module}:{name}"
     word = getattr(part, "__name__", type(part).__name__)
     path = f"{PASSED}:{word if word.isidentifier() else 'function'}"
-    return Passed(path, part if callable(part) else lambda: part)
+    return PythonObject(path, part if callable(part) else lambda: part)
 
 
 def passed_parts(experiment: Experiment) -> tuple[str, ...]:
     """The names of the parts of an experiment that were passed as objects."""
-    return tuple(path for path in named_code(experiment) if isinstance(path, Passed))
+    return tuple(path for path in named_code(experiment) if isinstance(path, PythonObject))
 
 
 def _records() -> dict[str, tuple[Any, ...]]:
     """The records of each section of an experiment."""
-    options = {name: options_of(kind) for name, kind in hints_of(Experiment).items()}
-    return {name: kinds for name, kinds in options.items() if is_dataclass(kinds[0])}
+    hints = hints_of(Experiment)
+    found = {item.name: records_of(item, hints[item.name]) for item in fields(Experiment)}
+    return {name: records for name, records in found.items() if records}
 
 
 def _section(name: str, value: Any) -> Any:
@@ -96,7 +98,7 @@ def _is_object(value: Any) -> bool:
 
 
 def _takes_own_parts(records: tuple[Any, ...]) -> bool:
-    return any(issubclass(record, OwnPart | OwnMethod) for record in records)
+    return any(getattr(record, "own", False) for record in records)
 
 
 def _entry(key: str, value: Any) -> Any:

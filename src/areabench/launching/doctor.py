@@ -50,7 +50,8 @@ from areabench.launching.mpirun import (
     rank_command,
     right_launcher,
 )
-from areabench.problems.datasets import mnist_folder
+from areabench.problems.data.images import image_folder
+from areabench.problems.data.mnist import MNIST
 from areabench.threads import VARIABLES
 from areabench.transports.clock import sharpen_sleep
 
@@ -338,9 +339,9 @@ def _late_s() -> float:
 
 def check_cache(cache: Path) -> Finding:
     """Whether data sets can be unpacked, and whether MNIST is."""
-    held = "MNIST is unpacked" if mnist_folder(cache).is_dir() else "MNIST is not unpacked yet"
+    held = "MNIST is unpacked" if image_folder(cache, MNIST).is_dir() else "MNIST is not unpacked yet"
     if problem := _unwritable(_existing(cache)):
-        mark = Mark.WARN if mnist_folder(cache).is_dir() else Mark.FAIL
+        mark = Mark.WARN if image_folder(cache, MNIST).is_dir() else Mark.FAIL
         return Finding("", mark, f"{cache}: {problem}; {held}", "set AREABENCH_CACHE to a writable folder")
     return _ok(f"{cache}: writable, {held}")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from areabench.engine.client import most_ranks, place_clients
 from areabench.engine.events import State, exit_code
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.files import refuse_existing
 from areabench.launching.families import ALLOCATIONS
 from areabench.launching.mpirun import FaultTolerance, check_machine, mpirun_command

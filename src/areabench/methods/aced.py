@@ -5,15 +5,47 @@ X. Chang et al., Mitigating Participation Imbalance Bias in Asynchronous Federat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Aced
-from areabench.methods.base import Arrival, Given, Method, Report, Step, Work, remember_nothing
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Report, Step, Work, remember_nothing
 from areabench.methods.gradient_tables import mean_gradient
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aced(MethodSettings):
+    """ACED: a gradient table at the server, of which only entries that are not too old count."""
+
+    label = "ACED"
+    colour = "#6B8E73"
+    page = "methods-memory.md#aced"
+    paper = "Chang et al., arXiv:2511.19066, 2025"
+    chooses = "clients"
+    limit = "biased to fast clients where entries expire"
+    memory = "(n + 2) d"
+    needs = (
+        Need("aggregation.name", ("updates",), "which steps for every update"),
+        Need("schedule.name", ("constant",), "whose server's gamma no schedule changes"),
+        Need(
+            "clients.work",
+            ("fixed", "uniform"),
+            "whose rounds need local steps",
+        ),
+    )
+
+    name: str = "aced"
+    step_size: float = key("step size gamma", above=0)
+    max_delay: int = key("tau_algo: greatest age of an entry that counts, in server steps", 100, minimum=1)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return aced(given.clients, given.step_size, self.max_delay)
+
 
 _NO_ENTRY = -1
 
@@ -46,7 +78,9 @@ def aced(clients: int, step_size: Any, max_delay: int) -> Method:
         return Step(AcedState(model, table, since, np.zeros_like(model), 0, 0, clients), tuple(range(clients)))
 
     def receive(state: AcedState, arrival: Arrival) -> Step:
-        client, gradient, counted = arrival.client, arrival.payload, state.since[arrival.client] != _NO_ENTRY
+        client = arrival.client
+        gradient = arrival.payload
+        counted = state.since[arrival.client] != _NO_ENTRY
         change = gradient - state.table[client] if counted else gradient
         state.table[client], state.since[client] = gradient, state.steps
         state = state._replace(
@@ -80,8 +114,3 @@ def aced(clients: int, step_size: Any, max_delay: int) -> Method:
         return Step(state._replace(awaited=state.awaited - (state.awaited > 0)))
 
     return Method("aced", remember_nothing, report, start, receive, aggregate, reply="after", due=due, lose=lose)
-
-
-def build(settings: Aced, given: Given) -> Method:
-    """The method that an experiment names."""
-    return aced(given.clients, given.step_size, settings.max_delay)

@@ -9,13 +9,59 @@ stays in that mean with its last known memory, unless it is removed.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Area
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, remember_start
+from areabench.errors import UserError
+from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Report, Step, Work, remember_start
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area(MethodSettings):
+    """AREA, the paper's Algorithms 1 and 2: residuals against a client-side memory."""
+
+    label = "AREA"
+    colour = "#0072B2"
+    page = "methods.md#area"
+    paper = "Iakovidou and Kim, Asynchronous Federated Stochastic Optimization"
+    chooses = "clients"
+    limit = "exact"
+    memory = "2 d"
+
+    name: str = "area"
+    step_size: float = key(
+        "step size alpha; of iteration 0 with a schedule, a factor with a theorem's schedule", above=0
+    )
+    first_message: Literal["trained", "zero"] = key(
+        "a client's first message: from M local steps on x_s0, as in Algorithm 2, or zero, as in the paper's appendix, "
+        "where x_i0 = x_s0 and a client first trains on the reply to it",
+        "trained",
+        written=False,
+    )
+
+    @property
+    def trains_first(self) -> bool:
+        """Whether a client's first message is that of M local steps."""
+        return self.first_message == "trained"
+
+    def check(self, experiment: Experiment) -> None:
+        """A first message of zero is made of M local steps in name alone."""
+        if self.first_message == "zero" and experiment.clients.work != "fixed":
+            raise UserError(
+                f'method.first_message: "zero" has no number of local steps that clients.work = '
+                f'"{experiment.clients.work}" could choose; use "trained"'
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return area(given.clients, trains_first=self.first_message == "trained")
 
 
 class AreaState(NamedTuple):
@@ -73,8 +119,3 @@ def remove(state: AreaState, count: int, memories: Vector) -> AreaState:
     shift = count * state.model - memories
     total, size = state.residuals
     return AreaState(state.model, Buffer(shift if total is None else total + shift, size), state.clients - count)
-
-
-def build(settings: Area, given: Given) -> Method:
-    """The method that an experiment names."""
-    return area(given.clients, trains_first=settings.first_message == "trained")

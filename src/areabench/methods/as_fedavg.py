@@ -6,11 +6,43 @@ Data (FedAvg); the buffering that of J. Nguyen et al. (FedBuff).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import AsFedAvg
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, add_to_buffer, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Given,
+    Method,
+    MethodSettings,
+    Report,
+    Step,
+    Work,
+    add_to_buffer,
+    remember_nothing,
+)
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsFedAvg(MethodSettings):
+    """Asynchronous FedAvg: the server takes the plain mean of the buffered models."""
+
+    label = "AS-FedAvg"
+    colour = "#009E73"
+    page = "methods.md#as-fedavg"
+    paper = "McMahan et al., AISTATS 2017"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
+
+    name: str = "as-fedavg"
+    step_size: float = key("step size alpha", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return as_fedavg(given.clients)
 
 
 class AveragingState(NamedTuple):
@@ -43,8 +75,3 @@ def aggregate_models(state: AveragingState) -> Step:
     if state.buffer.size == 0:
         return Step(state)
     return Step(AveragingState(state.buffer.mean(), Buffer()))
-
-
-def build(_settings: AsFedAvg, given: Given) -> Method:
-    """The method that an experiment names."""
-    return as_fedavg(given.clients)

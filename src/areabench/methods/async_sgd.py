@@ -11,16 +11,120 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import AsyncSgd
-from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.errors import UserError
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
 from areabench.streams import Purpose, stream
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Clients, Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncSgd(MethodSettings):
+    """Asynchronous SGD: each update is a server step, whatever the criterion, and the reply carries the new model."""
+
+    label = "AsyncSGD"
+    colour = "#D55E00"
+    page = "methods-async-sgd.md#asynchronous-sgd"
+    paper = "Mishchenko et al., NeurIPS 2022"
+    chooses = "clients, or the server by `assignment`"
+    limit = "biased to fast clients; exact if drawn uniformly, by importance or shuffled"
+    memory = "2 d"
+    steps_each_update = True
+
+    name: str = "async-sgd"
+    step_size: float = key("step size gamma", above=0)
+    step: Literal["constant", "adaptive", "threshold"] = key(
+        "factor of an update that is tau versions old: 1; C/max(C, tau), C the concurrency; or 1 up to `threshold` and "
+        "less beyond",
+        "constant",
+    )
+    threshold: int | None = key('tau_C of step = "threshold"; left out: the concurrency', None, minimum=0)
+    smoothness: float | None = key(
+        'L of step = "threshold": older updates get min(gamma, 1/(4·L·tau)); left out: they are dropped', None, above=0
+    )
+    assignment: Literal["continue", "uniform", "importance", "shuffled", "idle-uniform"] = key(
+        "who works next: the same client; one drawn from all, uniformly or by `probabilities`; one after the other in "
+        "an order that is drawn again for each epoch; or one drawn from those without an order",
+        "continue",
+    )
+    concurrency: int | None = key("C: orders that are out at any time; left out: n", None, minimum=1)
+    probabilities: tuple[float, ...] | None = key(
+        'p of assignment = "importance", one per client; updates of client j are divided by n·p_j; left out: the '
+        "shares of the samples",
+        None,
+        above=0,
+    )
+
+    @property
+    def client_driven(self) -> bool:
+        """Whether every client works all the time."""
+        return self.assignment == "continue" and self.concurrency is None
+
+    def shares_pass(self, clients: Clients) -> bool:
+        """Who works depends on no model."""
+        return True
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuse keys of a step or an assignment that are not used, and orders that find no client."""
+        clients = experiment.clients.count
+        for name, value in (("threshold", self.threshold), ("smoothness", self.smoothness)):
+            if value is not None and self.step != "threshold":
+                raise UserError(f'method.{name}: {value} is not used with step = "{self.step}"; use step = "threshold"')
+        if self.concurrency is not None and self.assignment == "continue":
+            raise UserError(
+                f'method.concurrency: {self.concurrency} makes no sense with assignment = "continue", where each '
+                'client works all the time; use assignment = "uniform" or another that draws clients'
+            )
+        if self.concurrency is not None and self.concurrency > clients and self.assignment == "idle-uniform":
+            raise UserError(
+                f"method.concurrency: {self.concurrency} is more than clients.count = {clients} idle clients can take; "
+                f'use at most {clients}, or assignment = "uniform", where orders queue'
+            )
+        if self.probabilities is None:
+            return
+        if self.assignment != "importance":
+            raise UserError(
+                f'method.probabilities: are not used with assignment = "{self.assignment}"; use assignment = '
+                '"importance"'
+            )
+        if len(self.probabilities) != clients or abs(sum(self.probabilities) - 1) > 1e-6:
+            raise UserError(
+                f"method.probabilities: {len(self.probabilities)} with the sum {sum(self.probabilities):.6g} for "
+                f"clients.count = {clients}; give one per client, with the sum 1"
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        clients = given.clients
+        seed = given.seed
+        concurrency = self.concurrency or clients
+        probabilities = self.probabilities or tuple(float(share) for share in given.weights)
+        most = concurrency if self.threshold is None else self.threshold
+        factors: dict[str, Factor] = {
+            "constant": constant,
+            "adaptive": adaptive(concurrency),
+            "threshold": threshold(most, self.smoothness),
+        }
+        draws: dict[str, Draw | None] = {
+            "continue": None,
+            "uniform": uniform(clients, seed),
+            "importance": importance(probabilities, seed),
+            "shuffled": shuffled(clients, seed),
+            "idle-uniform": idle_uniform(clients, seed),
+        }
+        weigh = expected_share(probabilities) if self.assignment == "importance" else None
+        return async_sgd(clients, concurrency, factors[self.step], draws[self.assignment], weigh)
+
 
 _DRAWS_AT_ONCE = 1024  # a generator of its own for each draw would take longer than the rest of the rule
 
@@ -55,7 +159,8 @@ def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None,
     def assign(state: AsyncSgdState, count: int) -> tuple[AsyncSgdState, tuple[int, ...]]:
         """Draw who gets the next orders; fewer than `count` if there are no more."""
         assert draw is not None
-        assigned, drawn = state.assigned, list[int]()
+        assigned = state.assigned
+        drawn = list[int]()
         for _ in range(count):
             if (found := draw(assigned)) is None:
                 break
@@ -226,25 +331,3 @@ def _steps(probabilities: tuple[float, ...]) -> Vector:
 
 
 # ---------------------------------------------------------------------------------------------------- settings
-
-
-def build(settings: AsyncSgd, given: Given) -> Method:
-    """The method that an experiment names."""
-    clients, seed = given.clients, given.seed
-    concurrency = settings.concurrency or clients
-    probabilities = settings.probabilities or tuple(float(share) for share in given.weights)
-    most = concurrency if settings.threshold is None else settings.threshold
-    factors: dict[str, Factor] = {
-        "constant": constant,
-        "adaptive": adaptive(concurrency),
-        "threshold": threshold(most, settings.smoothness),
-    }
-    draws: dict[str, Draw | None] = {
-        "continue": None,
-        "uniform": uniform(clients, seed),
-        "importance": importance(probabilities, seed),
-        "shuffled": shuffled(clients, seed),
-        "idle-uniform": idle_uniform(clients, seed),
-    }
-    weigh = expected_share(probabilities) if settings.assignment == "importance" else None
-    return async_sgd(clients, concurrency, factors[settings.step], draws[settings.assignment], weigh)

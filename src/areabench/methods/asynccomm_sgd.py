@@ -6,11 +6,36 @@ makes as many local steps as its delay has ticks (`clients.work = "ticks"`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import AsyncCommSgd
-from areabench.methods.base import Arrival, Given, Method, Report, Step, Work, remember_nothing
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Report, Step, Work, remember_nothing
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsyncCommSgd(MethodSettings):
+    """AsyncCommSGD: clients step by one clock; one that reports adds 1/n of its progress and continues."""
+
+    label = "AsyncCommSGD"
+    colour = "#A05195"
+    page = "methods-local-work.md#asynccommsgd"
+    paper = "Avdiukhin and Kasiviswanathan, ICML 2021"
+    chooses = "clients"
+    limit = "exact as steps fall"
+    memory = "2 d"
+    needs = (
+        Need("aggregation.name", ("updates",), "which itself decides when to step"),
+        Need("clients.work", ("ticks",), "whose clients step by one clock"),
+    )
+
+    name: str = "asynccomm-sgd"
+    step_size: float = key("step size eta", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return asynccomm_sgd(given.clients)
 
 
 class CommState(NamedTuple):
@@ -40,8 +65,3 @@ def asynccomm_sgd(clients: int) -> Method:
         return state.progress is not None
 
     return Method("asynccomm-sgd", remember_nothing, report, start, receive, aggregate, reply="after", due=due)
-
-
-def build(_settings: AsyncCommSgd, given: Given) -> Method:
-    """The method that an experiment names."""
-    return asynccomm_sgd(given.clients)

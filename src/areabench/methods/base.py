@@ -7,14 +7,19 @@ sent stays as it was; only a table that the state alone holds may change a row i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
+from areabench.errors import UserError
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Clients, Experiment
 
 
 class Work(NamedTuple):
@@ -80,6 +85,99 @@ class Step(NamedTuple):
     stepped: bool = True
     contacts: tuple[int, ...] = ()  # clients that send at once what they have
     cancels: tuple[int, ...] = ()  # clients that drop their current order
+
+
+class Need(NamedTuple):
+    """What a method needs of another section."""
+
+    key: str  # dotted, of the experiment
+    allowed: tuple[str, ...]
+    because: str  # ends "... makes no sense with METHOD, "
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSettings:
+    """The section [method]; each method's file has a record of its own, with what is to be known about the method."""
+
+    label: ClassVar[str]  # in tables and legends
+    colour: ClassVar[str]  # in figures, as #RRGGBB
+    page: ClassVar[str]  # and section of docs/ that has the pseudocode
+    paper: ClassVar[str]
+    chooses: ClassVar[str]  # who decides which client works next
+    limit: ClassVar[str]  # where it ends under uneven rates, without noise: "exact", or what it is biased towards
+    memory: ClassVar[str]  # of the server, in vectors of the model's length d
+    own: ClassVar[bool] = False  # whether this is a part of the user's own
+    needs: ClassVar[tuple[Need, ...]] = ()
+    steps_each_update: ClassVar[bool] = False  # whatever the criterion
+
+    name: str = ""
+    step_size: float = key("step size alpha of the clients", above=0)
+
+    @property
+    def client_driven(self) -> bool:
+        """Whether every update is answered with an order to the same client, so that arrivals are always the same."""
+        return self.chooses == "clients"
+
+    @property
+    def trains_first(self) -> bool:
+        """Whether a client's first round makes local steps."""
+        return True
+
+    def shares_pass(self, clients: Clients) -> bool:
+        """Whether runs that differ in the step size alone have the same arrivals and one rule on stacks of models."""
+        return self.client_driven
+
+    @property
+    def calls_clients(self) -> bool:
+        """Whether the server chooses who works, as far as it is known."""
+        return not self.client_driven
+
+    @property
+    def drawn_per_round(self) -> int | None:
+        """How many clients, drawn uniformly, each round waits for; None without such rounds."""
+        return None
+
+    @property
+    def contacts_per_second(self) -> float | None:
+        """Clients that the server contacts per second; None where clients send when they are ready."""
+        return None
+
+    def remarks(self) -> Mapping[str, str]:
+        """What a value does that its key does not say: by key, a few words."""
+        return {}
+
+    def check(self, experiment: Experiment) -> None:
+        """Raise a UserError for what makes no sense together with other settings, and `needs` cannot say."""
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        raise NotImplementedError
+
+    def build_checked(self, given: Given, start: Vector) -> Method:
+        """The rule as a run uses it, for models like `start`."""
+        return self.build(given)
+
+
+def check_round(drawn: int, clients: int) -> None:
+    """Refuse rounds of more clients than there are."""
+    if drawn > clients:
+        raise UserError(
+            f"method.clients_per_round: {drawn} is more than clients.count = {clients}; use at most {clients}"
+        )
+
+
+def check_one_alpha(eta: str, schedule: str) -> None:
+    """Refuse a schedule where the server's step size is left out and follows alpha as `eta` says."""
+    if schedule != "constant":
+        raise UserError(
+            f'method.server_step_size: is needed with schedule "{schedule}", where alpha changes and eta = {eta} has '
+            "no single meaning; give a number"
+        )
+
+
+def sets_eta(eta: str) -> str:
+    """What the step size does where the server's is left out and follows it as `eta` says."""
+    return f"it sets the server's too: eta = {eta}, because server_step_size is left out"
 
 
 class Masked(NamedTuple):

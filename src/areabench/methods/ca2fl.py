@@ -8,13 +8,34 @@ Invariant, after every event: n h + (sum of the buffer) equals the sum of the cl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Ca2fl
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, add_to_buffer
+from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Report, Step, Work, add_to_buffer
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ca2fl(MethodSettings):
+    """CA2FL: a client sends how its update differs from its last one; the server adds the mean of the last ones."""
+
+    label = "CA2FL"
+    colour = "#1B7F8C"
+    page = "methods-memory.md#ca2fl"
+    paper = "Wang et al., ICLR 2024"
+    chooses = "clients"
+    limit = "exact"
+    memory = "3 d"
+
+    name: str = "ca2fl"
+    server_step_size: float = key("step size eta of the server", 1.0, above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return ca2fl(given.clients, self.server_step_size)
 
 
 class CacheState(NamedTuple):
@@ -60,8 +81,3 @@ def remove(state: CacheState, count: int, memories: Vector) -> CacheState:
     """Remove `count` clients, whose memories add up to `memories`, from h; what they have sent stays in the buffer."""
     left = state.clients - count
     return state._replace(cached=(state.clients * state.cached - memories) / left, clients=left)
-
-
-def build(settings: Ca2fl, given: Given) -> Method:
-    """The method that an experiment names."""
-    return ca2fl(given.clients, settings.server_step_size)

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Buffer, Call, Method, Report, Step, Work
+from areabench.methods.base import Arrival, Buffer, Call, Method, Need, Report, Step, Work
 from areabench.streams import Purpose, stream
+
+CONTACT_NEEDS = (
+    Need("aggregation.name", ("updates",), "which itself decides when to step"),
+    Need("clients.work", ("fixed",), "which says how many local steps clients make"),
+)
 
 
 class ContactState(NamedTuple):

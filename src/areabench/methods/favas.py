@@ -6,14 +6,74 @@ L. Leconte, V. M. Nguyen, E. Moulines: FAVAS: Federated AVeraging with ASynchron
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Favas
-from areabench.methods.base import Arrival, Given, Method, Report, Work, remember_nothing
-from areabench.methods.contacts import Contacts, contact_rounds
+from areabench.errors import UserError
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Report, Work, check_round, remember_nothing
+from areabench.methods.contacts import CONTACT_NEEDS, Contacts, contact_rounds
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Favas(MethodSettings):
+    """FAVAS: drawn clients send what they have, weighed by how much a client has on average."""
+
+    label = "FAVAS"
+    colour = "#8F5B6A"
+    page = "methods-local-work.md#favas"
+    paper = "Leconte et al., 2023"
+    chooses = "server, uniformly"
+    limit = "exact for small steps"
+    memory = "2 d"
+    needs = CONTACT_NEEDS
+
+    name: str = "favas"
+    step_size: float = key("step size eta of the clients", above=0)
+    clients_per_round: int = key("s: clients drawn per round", 4, minimum=1)
+    period_s: float = key("time between two rounds", unit="s", above=0)
+    expected_steps: tuple[float, ...] | None = key(
+        "alpha_i: mean number of local steps that client i has made when it is contacted; left out: computed from "
+        "rates and delays",
+        None,
+        above=0,
+    )
+
+    @property
+    def contacts_per_second(self) -> float:
+        """Clients that are contacted per second, each of which then sends an update."""
+        return self.clients_per_round / self.period_s
+
+    def check(self, experiment: Experiment) -> None:
+        """A round has no more clients than there are."""
+        check_round(self.clients_per_round, experiment.clients.count)
+        if self.expected_steps is None:
+            if not experiment.delays.follows_rates:
+                raise UserError(
+                    f'method.expected_steps: is needed with delays.name = "{experiment.delays.name}", of which no mean '
+                    "is known; give one number per client"
+                )
+        elif len(self.expected_steps) != experiment.clients.count:
+            raise UserError(
+                f"method.expected_steps: {len(self.expected_steps)} numbers for clients.count = "
+                f"{experiment.clients.count}; give one per client"
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        contacts = Contacts(given.clients, self.clients_per_round, self.period_s, given.seed)
+        expected = self.expected_steps or mean_steps(
+            contacts, given.local_steps, np.asarray(given.rates), given.delays, given.per
+        )
+        return favas(contacts, expected)
+
 
 _TIE = 1e-9  # relative: a step that ends at the moment of a contact counts
 
@@ -58,18 +118,10 @@ def _poisson_at_least(p: float, most: int, mean: NDArray[np.float64]) -> NDArray
     counts = np.arange(most)
     logarithms = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(counts[1:], 1)))])
     new = np.exp(counts * np.log(mean) - mean - logarithms)  # P(Poisson(mean) = j), shape (clients, most)
-    visits, found = np.zeros_like(new), np.zeros_like(new)
+    visits = np.zeros_like(new)
+    found = np.zeros_like(new)
     for steps in range(most):
         earlier = (visits[:, :steps] * new[:, steps:0:-1]).sum(axis=1)
         visits[:, steps] = ((steps == 0) + (1 - p) * earlier) / (1 - (1 - p) * new[:, 0])
         found[:, steps] = p * (earlier + visits[:, steps] * new[:, 0])
     return np.asarray(1 - np.cumsum(found, axis=1))
-
-
-def build(settings: Favas, given: Given) -> Method:
-    """The method that an experiment names."""
-    contacts = Contacts(given.clients, settings.clients_per_round, settings.period_s, given.seed)
-    expected = settings.expected_steps or mean_steps(
-        contacts, given.local_steps, np.asarray(given.rates), given.delays, given.per
-    )
-    return favas(contacts, expected)

@@ -6,11 +6,58 @@ client's step size alpha for the server's eta as well (recovered from its tables
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import FedBuff
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, add_to_buffer, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Given,
+    Method,
+    MethodSettings,
+    Report,
+    Step,
+    Work,
+    add_to_buffer,
+    check_one_alpha,
+    remember_nothing,
+    sets_eta,
+)
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedBuff(MethodSettings):
+    """FedBuff as the AREA paper runs it: buffered pseudo-gradients, applied with a server step size."""
+
+    label = "FedBuff"
+    colour = "#E69F00"
+    page = "methods.md#fedbuff"
+    paper = "Nguyen et al., AISTATS 2022"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
+
+    name: str = "fedbuff"
+    server_step_size: float | None = key("step size eta of the server; left out: alpha", None, above=0)
+
+    def remarks(self) -> Mapping[str, str]:
+        """What the step size sets besides."""
+        return {} if self.server_step_size is not None else {"step_size": sets_eta("alpha")}
+
+    def check(self, experiment: Experiment) -> None:
+        """One alpha is needed where eta is left out."""
+        if self.server_step_size is None:
+            check_one_alpha("alpha", experiment.schedule.name)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return fedbuff(given.clients, self.server_step_size or given.step_size)
 
 
 class FedBuffState(NamedTuple):
@@ -42,8 +89,3 @@ def fedbuff(clients: int, server_step_size: float) -> Method:
 def send_pseudo_gradient(_memory: None, work: Work) -> Report:
     """A client without a memory sends its pseudo-gradient D_i = x^b - x_i."""
     return Report(work.model - work.local, memory=None)
-
-
-def build(settings: FedBuff, given: Given) -> Method:
-    """The method that an experiment names."""
-    return fedbuff(given.clients, settings.server_step_size or given.step_size)

@@ -6,17 +6,65 @@ no scaling it is the FedBuff of the AREA paper, bit for bit.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import sqrt
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import FedBuffPublished
-from areabench.methods.base import Arrival, Buffer, Given, Method, Step, remember_nothing
+from areabench.errors import UserError
+from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
 from areabench.streams import Purpose, stream
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Clients, Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedBuffPublished(MethodSettings):
+    """FedBuff as published: a given concurrency, clients drawn when a slot is free, updates scaled by staleness."""
+
+    label = "FedBuff as published"
+    colour = "#B07D2B"
+    page = "methods-buffered.md#fedbuff-as-published"
+    paper = "Nguyen et al., AISTATS 2022"
+    chooses = "server, uniformly among idle ones"
+    limit = "biased to fast clients, less where fewer work"
+    memory = "2 d + n"
+
+    name: str = "fedbuff-published"
+    server_step_size: float = key("step size eta of the server", 1.0, above=0)
+    concurrency: int | None = key("clients at work at any time; left out: n", None, minimum=1)
+    staleness: Literal["constant", "inverse-root"] = key(
+        "factor of an update that is tau versions old: 1, or 1/sqrt(1 + tau)", "inverse-root"
+    )
+
+    @property
+    def client_driven(self) -> bool:
+        """Whether every client works all the time: then the one that has answered is the only free one."""
+        return self.concurrency is None
+
+    def shares_pass(self, clients: Clients) -> bool:
+        """Who works depends on no model."""
+        return True
+
+    def check(self, experiment: Experiment) -> None:
+        """No more clients work than there are."""
+        if (self.concurrency or 0) > experiment.clients.count:
+            raise UserError(
+                f"method.concurrency: {self.concurrency} is more than clients.count = {experiment.clients.count}; use "
+                f"at most {experiment.clients.count}"
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        concurrency = self.concurrency or given.clients
+        scaled = self.staleness == "inverse-root"
+        return fedbuff_published(given.clients, concurrency, self.server_step_size, scaled, given.seed)
 
 
 class PublishedState(NamedTuple):
@@ -69,10 +117,3 @@ def fedbuff_published(clients: int, concurrency: int, server_step_size: float, s
         return Step(state, (int(idle[drawn]),))
 
     return Method("fedbuff-published", remember_nothing, send_pseudo_gradient, start, receive, aggregate, lose=lose)
-
-
-def build(settings: FedBuffPublished, given: Given) -> Method:
-    """The method that an experiment names."""
-    concurrency = settings.concurrency or given.clients
-    scaled = settings.staleness == "inverse-root"
-    return fedbuff_published(given.clients, concurrency, settings.server_step_size, scaled, given.seed)

@@ -7,15 +7,68 @@ Power-Aware Scheduler, ICLR 2024.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import FedCompass
-from areabench.methods.base import Arrival, Call, Given, Method, Step, remember_nothing
+from areabench.errors import UserError
+from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Need, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCompass(MethodSettings):
+    """FedCompass: the server gives each client a number of steps so that groups of clients answer together."""
+
+    label = "FedCompass"
+    colour = "#D45087"
+    page = "methods-local-work.md#fedcompass"
+    paper = "Li et al., ICLR 2024"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "(1 + groups) d"
+    needs = (
+        Need("aggregation.name", ("updates",), "which itself decides when to step"),
+        Need("clients.work", ("fixed",), "which says how many local steps clients make"),
+        Need("delays.per", ("step",), "which counts on rounds that take longer with more local steps"),
+    )
+
+    name: str = "fedcompass"
+    min_steps: int = key("Q_min: least number of local steps", 20, minimum=1)
+    max_steps: int = key("Q_max: greatest number of local steps", 100, minimum=1)
+    latency: float = key("lambda: a group waits at most so many times its expected duration", 1.2, minimum=1)
+    mixing: float = key("a: factor of every update, besides 1/n and that of its staleness", 0.9, above=0, maximum=1)
+    staleness: Literal["constant", "polynomial"] = key(
+        "factor of an update that is tau versions old: 1, or (1 + tau)^-exponent", "polynomial"
+    )
+    exponent: float = key("exponent of the factor", 0.5, minimum=0)
+    speed_weight: float = key(
+        "weight of the newest round in the estimate of a client's seconds per step", 0.9, above=0, maximum=1
+    )
+
+    @property
+    def client_driven(self) -> bool:
+        """A client that has answered may wait."""
+        return False
+
+    def check(self, experiment: Experiment) -> None:
+        """The limits are in order."""
+        if self.min_steps > self.max_steps:
+            raise UserError(
+                f"method.min_steps: {self.min_steps} is more than method.max_steps = {self.max_steps}; swap them"
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return fedcompass(given.clients, self)
+
 
 Numbers = NDArray[np.float64]
 
@@ -97,15 +150,19 @@ class _Compass:
     """Assigns clients to groups; `state` is changed by its methods."""
 
     def __init__(self, state: CompassState, settings: FedCompass) -> None:
-        self.state, self._settings = state, settings
+        self.state = state
+        self._settings = settings
 
     def call(self, client: int) -> Call:
         """An order for a client whose speed is known: for a group that it can join, or for one of its own."""
-        settings, state = self._settings, self.state
-        now_s, seconds = state.now_s, float(state.seconds[client])
+        settings = self._settings
+        state = self.state
+        now_s = state.now_s
+        seconds = float(state.seconds[client])
         joined = self._to_join(now_s, seconds)
         if joined is None:
-            number, steps = state.groups.following, self._steps_alone(now_s, seconds)
+            number = state.groups.following
+            steps = self._steps_alone(now_s, seconds)
             duration_s = steps * seconds
             groups = state.groups.opened(now_s + duration_s, now_s + settings.latency * duration_s)
             self.state = state._replace(groups=groups)
@@ -125,7 +182,9 @@ class _Compass:
 
     def _steps_alone(self, now_s: float, seconds: float) -> int:
         """Q of a client with a new group: it should answer when the fastest of a group does so for the second time."""
-        settings, state, most = self._settings, self.state, -1
+        settings = self._settings
+        state = self.state
+        most = -1
         for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True):
             fastest = float(state.seconds[state.group == number].min())
             steps = math.floor((latest_s + fastest * settings.max_steps - now_s) / seconds)
@@ -145,7 +204,8 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         return Step(state, tuple(Call(client, local_steps=settings.max_steps) for client in range(clients)))
 
     def receive(state: CompassState, arrival: Arrival) -> Step:
-        client, group = arrival.client, int(state.group[arrival.client])
+        client = arrival.client
+        group = int(state.group[arrival.client])
         latest = (arrival.time_s - float(state.begun_s[client])) / max(arrival.local_steps, 1)
         weight = 1.0 if group == _NEW else settings.speed_weight
         state.seconds[client] = (1 - weight) * state.seconds[client] + weight * max(latest, _LEAST_S)
@@ -232,8 +292,3 @@ def _complete(state: CompassState) -> set[int]:
 def _factor(settings: FedCompass, staleness: int) -> float:
     """s(tau)."""
     return 1.0 if settings.staleness == "constant" else float((1 + staleness) ** -settings.exponent)
-
-
-def build(settings: FedCompass, given: Given) -> Method:
-    """The method that an experiment names."""
-    return fedcompass(given.clients, settings)

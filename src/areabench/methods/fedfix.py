@@ -7,15 +7,51 @@ is in a step once at most.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import FedFix
-from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Clients
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedFix(MethodSettings):
+    """FedFix: steps by the clock, for which clients wait; one that has answered weighs inverse to its chance to."""
+
+    label = "FedFix"
+    colour = "#8C6D00"
+    page = "methods-buffered.md#fedfix"
+    paper = "Fraboni et al., JMLR 2023"
+    chooses = "server: who has answered"
+    limit = "exact on average"
+    memory = "2 d + n"
+    needs = (
+        Need("aggregation.name", ("period", "poisson"), "which steps by the clock"),
+        Need("delays.name", ("exponential", "fixed"), "which must know how often a client answers"),
+        Need("delays.per", ("round",), "which must know how often a client answers"),
+    )
+
+    name: str = "fedfix"
+    server_step_size: float = key("step size eta of the server", 1.0, above=0)
+
+    def shares_pass(self, clients: Clients) -> bool:
+        """Who works depends on no model."""
+        return True
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        assert given.period_s is not None
+        answers = chances(given.rates, given.period_s, given.delays, random_steps=given.random_steps)
+        return fedfix(1 / (given.clients * answers), self.server_step_size)
+
 
 _ROUNDING = 1e-9  # a delay that exceeds a whole number of periods by no more than this does not need another one
 
@@ -63,10 +99,3 @@ def fedfix(weights: NDArray[np.float64], server_step_size: float) -> Method:
         return Step(state._replace(waiting=tuple(other for other in state.waiting if other != client)))
 
     return Method("fedfix", remember_nothing, send_pseudo_gradient, start, receive, aggregate, lose=lose)
-
-
-def build(settings: FedFix, given: Given) -> Method:
-    """The method that an experiment names: d_i = 1/(n q_i)."""
-    assert given.period_s is not None
-    answers = chances(given.rates, given.period_s, given.delays, random_steps=given.random_steps)
-    return fedfix(1 / (given.clients * answers), settings.server_step_size)

@@ -7,15 +7,37 @@ number of steps between two of its updates, so that all clients weigh alike in t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import FedStaleWeight
-from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedStaleWeight(MethodSettings):
+    """FedStaleWeight: the buffered updates weigh in proportion to their clients' mean staleness."""
+
+    label = "FedStaleWeight"
+    colour = "#C2A83E"
+    page = "methods-buffered.md#fedstaleweight"
+    paper = "Ma et al., 2024"
+    chooses = "clients"
+    limit = "biased to fast clients, less for a large Delta"
+    memory = "2 d + 2 n"
+
+    name: str = "fedstaleweight"
+    server_step_size: float = key("step size eta of the server", 1.0, above=0)
+    added: float = key("what is added to the mean staleness, in server steps", 0.0, minimum=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return fedstaleweight(given.clients, self.server_step_size, self.added)
 
 
 class StaleWeightState(NamedTuple):
@@ -36,7 +58,9 @@ def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) ->
         return Step(StaleWeightState(model, None, 0.0, nothing, nothing), tuple(range(clients)))
 
     def receive(state: StaleWeightState, arrival: Arrival) -> Step:
-        client, staleness, updates = arrival.client, state.staleness.copy(), state.updates.copy()
+        client = arrival.client
+        staleness = state.staleness.copy()
+        updates = state.updates.copy()
         staleness[client] += arrival.staleness
         updates[client] += 1
         weight = float(staleness[client] / updates[client]) + added
@@ -51,8 +75,3 @@ def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) ->
         return Step(state._replace(model=model, total=None, weight=0.0))
 
     return Method("fedstaleweight", remember_nothing, send_pseudo_gradient, start, receive, aggregate)
-
-
-def build(settings: FedStaleWeight, given: Given) -> Method:
-    """The method that an experiment names."""
-    return fedstaleweight(given.clients, settings.server_step_size, settings.added)

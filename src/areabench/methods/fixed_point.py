@@ -9,16 +9,45 @@ exactly: the sum of all updates that were used or wait is the sum of what the cl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.records import Privacy
 from areabench.methods.base import Arrival, Buffer, Fit, Masked, Method, Report, Step, Work
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """Secure aggregation: updates are masked integers, and a helper gives the server the masks of sums alone."""
+
+    bits: int = key("of the integers that an update is made of: 32 or 64", 32, minimum=32, maximum=64)
+    range: float = key("largest absolute value of an entry of an update", 16.0, above=0, maximum=1e6)
+    outside: Literal["clip", "refuse"] = key(
+        "an update with an entry beyond `range`: clip it, or refuse it and let its client work again; one that is not "
+        "finite is always refused",
+        "clip",
+    )
+    threshold: int = key("fewest clients whose updates are summed", 2, minimum=2)
+    most_updates: int = key(
+        "most updates in a sum; the integers keep room for so many", 256, minimum=2, maximum=1_000_000
+    )
+
+    @property
+    def fraction_bits(self) -> int:
+        """Bits behind the point: as many as leave room for a sum of `most_updates` entries at the range, at most 40.
+
+        The sums that clients remember have 64 bits, and 23 of them before the point.
+        """
+        bits, widest = 40, self.range * (1 + 1e-6)  # single precision may round the range up
+        while bits > 0 and self.most_updates * math.ceil(widest * 2**bits) >= 2 ** (self.bits - 1):
+            bits -= 1
+        return bits
 
 
 @dataclass(frozen=True)
@@ -51,7 +80,8 @@ class FixedPoint:
         if not np.abs(vector).max(initial=0.0) <= self.range:  # NaN, too
             if not self.clips or not np.isfinite(vector).all():
                 return np.zeros(vector.shape, self.dtype), Fit.OUTSIDE
-            vector, fit = np.clip(vector, -self.range, self.range), Fit.CLIPPED
+            vector = np.clip(vector, -self.range, self.range)
+            fit = Fit.CLIPPED
         scaled = vector * 2.0**self.fraction_bits
         return np.rint(scaled, out=scaled).astype(f"i{self.bits // 8}").view(self.dtype), fit
 
@@ -90,8 +120,14 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
             f'privacy: method "{method.name}" has a `payload_like`, and only updates like the model can be masked; '
             "leave it out, or remove the section [privacy]"
         )
-    add, due, wake, again, lose = method.add, method.due, method.wake, method.again, method.lose
-    number, origin, nothing = FixedPoint.of(settings), method.remember(start), np.zeros_like(start)
+    add = method.add
+    due = method.due
+    wake = method.wake
+    again = method.again
+    lose = method.lose
+    number = FixedPoint.of(settings)
+    origin = method.remember(start)
+    nothing = np.zeros_like(start)
 
     def held_by(memory: Vector | None) -> Vector | None:
         """What the method's own client remembers."""
@@ -119,7 +155,8 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
 
     def aggregate(state: SumState) -> Step:
         """The step of the method with the sum of what waits, if it is of enough clients."""
-        inner, total = state.inner, state.pending.total
+        inner = state.inner
+        total = state.pending.total
         if total is not None:
             if not covered(state):
                 return Step(state, stepped=False)
@@ -128,7 +165,8 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
         return step._replace(state=waiting_for_none(step.state))
 
     def covered(state: SumState) -> tuple[tuple[int, int], ...]:
-        clients, rounds = state.names[::2], state.names[1::2]
+        clients = state.names[::2]
+        rounds = state.names[1::2]
         return tuple(zip(clients, rounds, strict=True)) if len(set(clients)) >= settings.threshold else ()
 
     def uncover(state: SumState, masks: Vector) -> SumState:
@@ -139,7 +177,9 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
     def wrap(step: Step, state: SumState) -> Step:
         return step._replace(state=state._replace(inner=step.state))
 
-    own_begin, own_correct, attach = method.begin, method.correct, method.attach
+    own_begin = method.begin
+    own_correct = method.correct
+    attach = method.attach
     return replace(
         method,
         remember=remember,

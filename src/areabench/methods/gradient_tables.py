@@ -14,14 +14,121 @@ Invariant, after every event: the sum at the server is the sum of what the clien
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Ace, AfaCs, Dude, Ia2Sgd
-from areabench.methods.base import Arrival, Given, Method, Report, Step, Work
+from areabench.errors import UserError
+from areabench.methods.base import (
+    Arrival,
+    Given,
+    Method,
+    MethodSettings,
+    Need,
+    Report,
+    Step,
+    Work,
+    check_one_alpha,
+    sets_eta,
+)
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+_ETA = "what eta is where server_step_size is left out: alpha·M, as long as a round, or alpha, as long as a local step"
+_STEPS = "whether the server steps as the criterion says, or for every arrival"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientTable(MethodSettings):
+    """A gradient table; what papers have given a name to are presets of its keys."""
+
+    chooses = "clients"
+    limit = "exact"
+    memory = "2 d"
+    needs = (Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),)
+
+    server_step_size: float | None = key("step size eta of the server; left out: as `eta` says", None, above=0)
+    eta: Literal["alpha·M", "alpha"] = key(_ETA, "alpha·M", written=False)
+    steps: Literal["criterion", "arrivals"] = key(_STEPS, "criterion", written=False)
+
+    def remarks(self) -> Mapping[str, str]:
+        """What the step size sets besides."""
+        return {} if self.server_step_size is not None else {"step_size": sets_eta(self.eta)}
+
+    def check(self, experiment: Experiment) -> None:
+        """One alpha is needed where eta is left out, and steps for every arrival leave nothing to a clock."""
+        if self.server_step_size is None:
+            check_one_alpha(self.eta, experiment.schedule.name)
+        if self.steps == "arrivals" and experiment.aggregation.name != "updates":
+            raise UserError(
+                f'aggregation.name: "{experiment.aggregation.name}" makes no sense with {self.name}, which steps for '
+                'every update; use "updates"'
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        eta = self.server_step_size
+        if eta is None:
+            eta = given.step_size * given.local_steps if self.eta == "alpha·M" else given.step_size
+        return gradient_table(self.name, given.clients, eta, every_arrival=self.steps == "arrivals")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfaCs(GradientTable):
+    """AFA-CS: a table of the clients' last mean gradients, whose mean is applied at every step."""
+
+    label = "AFA-CS"
+    colour = "#2E8B57"
+    page = "methods-memory.md#gradient-tables"
+    paper = "Yang et al., ICML 2022"
+
+    name: str = "afa-cs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dude(GradientTable):
+    """DuDe-ASGD: a gradient table with steps of gamma, after every c arrivals, c being `aggregation.updates`."""
+
+    label = "DuDe-ASGD"
+    colour = "#76A21E"
+    page = "methods-memory.md#gradient-tables"
+    paper = "Wang et al., arXiv:2405.16966, 2024"
+
+    name: str = "dude"
+    eta: Literal["alpha·M", "alpha"] = key(_ETA, "alpha", written=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ace(GradientTable):
+    """ACE: a gradient table with a step of gamma for every arrival, whatever the criterion."""
+
+    label = "ACE"
+    colour = "#3B6E4F"
+    page = "methods-memory.md#gradient-tables"
+    paper = "Chang et al., arXiv:2511.19066, 2025"
+
+    name: str = "ace"
+    eta: Literal["alpha·M", "alpha"] = key(_ETA, "alpha", written=False)
+    steps: Literal["criterion", "arrivals"] = key(_STEPS, "arrivals", written=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ia2Sgd(Ace):
+    """IA²SGD: a gradient table with a step of gamma for every arrival; equal to ACE to the bit."""
+
+    label = "IA²SGD"
+    colour = "#4C9A2A"
+    page = "methods-memory.md#gradient-tables"
+    paper = "submission m3x4kDbYAK to ICLR 2025"
+
+    name: str = "ia2sgd"
 
 
 def mean_gradient(work: Work) -> Vector:
@@ -116,11 +223,3 @@ def send_change(memory: Vector, work: Work) -> Report:
     """A client sends G - G_old, and remembers G."""
     gradient = mean_gradient(work)
     return Report(gradient - memory, gradient)
-
-
-def build(settings: AfaCs | Ia2Sgd | Dude | Ace, given: Given) -> Method:
-    """The method that an experiment names."""
-    if isinstance(settings, AfaCs):
-        return gradient_table("afa-cs", given.clients, settings.server_step_size or given.step_size * given.local_steps)
-    every_arrival = not isinstance(settings, Dude)
-    return gradient_table(settings.name, given.clients, given.step_size, every_arrival=every_arrival)

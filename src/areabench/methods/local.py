@@ -6,15 +6,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.experiment.method_records import Local
-from areabench.methods.base import Arrival, Method, Report, Step, Work
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Report, Step, Work
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """What local steps do in addition to the method's own rule."""
+
+    prox: float = key("rho: adds rho·(y - x) to each gradient, x the model that the client was sent", 0.0, minimum=0)
+    control_variates: bool = key("SCAFFOLD: clients and server keep control variates, which correct gradients", False)
+    momentum: float = key(
+        "beta: local steps follow v <- beta·v + gradient, from v = 0 in each round", 0.0, minimum=0, below=1
+    )
+
+
+_NOTHING_LOCAL = Local()
+
+
+def build_method(settings: MethodSettings, given: Given, local: Local = _NOTHING_LOCAL) -> Method:
+    """The method that `settings` name, with what [local] adds to it."""
+    return with_local(settings.build(given), local, given.clients)
 
 
 def with_local(method: Method, local: Local, clients: int) -> Method:
@@ -60,7 +79,10 @@ def with_control_variates(method: Method, clients: int) -> Method:
     An order carries (x, c), an update (what the method sends, the change of c_i). A client remembers what the method
     remembers, if anything, and c_i. The server adds 1/n of each change to c as it arrives.
     """
-    due, wake, again, lose = method.due, method.wake, method.again, method.lose
+    due = method.due
+    wake = method.wake
+    again = method.again
+    lose = method.lose
     if method.attach is not None or method.payload_like is not None:
         raise UserError(_not_with(method.name, "has an `attach` or a `payload_like`"))
 

@@ -6,14 +6,36 @@ Computation Model, NeurIPS 2023: Method 6.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Malenia
-from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Malenia(MethodSettings):
+    """Malenia SGD: gradients at one model until every client has given enough; their means are averaged."""
+
+    label = "Malenia"
+    colour = "#2F4B7C"
+    page = "methods-optimal-time.md#malenia"
+    paper = "Tyurin and Richtárik, NeurIPS 2023"
+    chooses = "clients"
+    limit = "exact"
+    memory = "(n + 1) d"
+
+    name: str = "malenia"
+    step_size: float = key("step size gamma", above=0)
+    batch: float = key("S: the server steps when the harmonic mean of the clients' counts is at least S/n", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return malenia(given.clients, self.batch)
 
 
 class MaleniaState(NamedTuple):
@@ -39,7 +61,8 @@ def malenia(clients: int, batch: float) -> Method:
         client = arrival.client
         if arrival.staleness:
             return Step(state, (client,))
-        count, row = state.counts[client], state.sums[client]
+        count = state.counts[client]
+        row = state.sums[client]
         np.add(row if count else 0, arrival.payload, out=row)
         counts = (*state.counts[:client], count + 1, *state.counts[client + 1 :])
         return Step(state._replace(counts=counts), (client,))
@@ -69,8 +92,3 @@ def malenia(clients: int, batch: float) -> Method:
 def harmonic_mean(counts: list[int] | tuple[int, ...]) -> float:
     """((1/n) Σ 1/B_i)^-1."""
     return len(counts) / sum(1 / count for count in counts)
-
-
-def build(settings: Malenia, given: Given) -> Method:
-    """The method that an experiment names."""
-    return malenia(given.clients, settings.batch)

@@ -6,14 +6,36 @@ NeurIPS 2021.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Mifa
-from areabench.methods.base import Arrival, Given, Method, Report, Step, Work
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Report, Step, Work
 from areabench.methods.gradient_tables import ClientMean
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mifa(MethodSettings):
+    """MIFA: rounds by the clock, in which clients that have not answered stand in with their last update."""
+
+    label = "MIFA"
+    colour = "#40B5AD"
+    page = "methods-memory.md#mifa"
+    paper = "Gu et al., NeurIPS 2021"
+    chooses = "server: all that are free, in each round"
+    limit = "exact"
+    memory = "2 d"
+    needs = (Need("aggregation.name", ("period", "poisson"), "whose rounds end by the clock"),)
+
+    name: str = "mifa"
+    server_step_size: float = key("step size eta of the server", 1.0, above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return mifa(given.clients, self.server_step_size)
 
 
 class MifaState(NamedTuple):
@@ -54,8 +76,3 @@ def mifa(clients: int, server_step_size: float) -> Method:
         return state._replace(updates=state.updates.remove(count, memories))
 
     return Method("mifa", np.zeros_like, report, start, receive, aggregate, lose=lose, recalled=recalled, remove=remove)
-
-
-def build(settings: Mifa, given: Given) -> Method:
-    """The method that an experiment names."""
-    return mifa(given.clients, settings.server_step_size)

@@ -9,12 +9,48 @@ from where each continues, after it.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import QuAfl
-from areabench.methods.base import Arrival, Given, Method, Report, Work
-from areabench.methods.contacts import Contacts, contact_rounds
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Report, Work, check_round
+from areabench.methods.contacts import CONTACT_NEEDS, Contacts, contact_rounds
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuAfl(MethodSettings):
+    """QuAFL without its quantiser: drawn clients send at once what they have, and average with the server."""
+
+    label = "QuAFL"
+    colour = "#665191"
+    page = "methods-local-work.md#quafl"
+    paper = "Zakerinia et al., AISTATS 2024"
+    chooses = "server, uniformly"
+    limit = "biased to fast clients"
+    memory = "2 d"
+    needs = CONTACT_NEEDS
+
+    name: str = "quafl"
+    step_size: float = key("step size eta of the clients", above=0)
+    clients_per_round: int = key("s: clients drawn per round", 4, minimum=1)
+    period_s: float = key("time between two rounds", unit="s", above=0)
+
+    @property
+    def contacts_per_second(self) -> float:
+        """Clients that are contacted per second, each of which then sends an update."""
+        return self.clients_per_round / self.period_s
+
+    def check(self, experiment: Experiment) -> None:
+        """A round has no more clients than there are."""
+        check_round(self.clients_per_round, experiment.clients.count)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return quafl(Contacts(given.clients, self.clients_per_round, self.period_s, given.seed))
 
 
 def quafl(contacts: Contacts) -> Method:
@@ -31,8 +67,3 @@ def quafl(contacts: Contacts) -> Method:
         return arrival.payload
 
     return contact_rounds("quafl", contacts, lambda start: start, report, taken, begin)
-
-
-def build(settings: QuAfl, given: Given) -> Method:
-    """The method that an experiment names."""
-    return quafl(Contacts(given.clients, settings.clients_per_round, settings.period_s, given.seed))

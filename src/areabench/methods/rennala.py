@@ -6,12 +6,34 @@ Computation Model, NeurIPS 2023: Method 4.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Rennala
-from areabench.methods.base import Arrival, Buffer, Given, Method, Step, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rennala(MethodSettings):
+    """Rennala SGD: S gradients at one model, from whoever is fast; older ones are ignored."""
+
+    label = "Rennala"
+    colour = "#6C8EBF"
+    page = "methods-optimal-time.md#rennala"
+    paper = "Tyurin and Richtárik, NeurIPS 2023"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
+
+    name: str = "rennala"
+    step_size: float = key("step size gamma", above=0)
+    batch: int = key("S: gradients per server step", minimum=1)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return rennala(given.clients, self.batch)
 
 
 class RennalaState(NamedTuple):
@@ -38,8 +60,3 @@ def rennala(clients: int, batch: int) -> Method:
         return state.buffer.size >= batch
 
     return Method("rennala", remember_nothing, send_pseudo_gradient, start, receive, aggregate, reply="after", due=due)
-
-
-def build(settings: Rennala, given: Given) -> Method:
-    """The method that an experiment names."""
-    return rennala(given.clients, settings.batch)

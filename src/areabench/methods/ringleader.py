@@ -13,14 +13,35 @@ A client's row is needed until its own step, and belongs to the next table from 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Ringleader
-from areabench.methods.base import Arrival, Call, Given, Method, Step, remember_nothing
+from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ringleader(MethodSettings):
+    """Ringleader ASGD: a table of every client's gradients, then one step per client, then the next table."""
+
+    label = "Ringleader"
+    colour = "#56B4E9"
+    page = "methods-optimal-time.md#ringleader"
+    paper = "Maranjyan and Richtárik, ICLR 2026"
+    chooses = "clients"
+    limit = "exact"
+    memory = "(n + 3) d"
+
+    name: str = "ringleader"
+    step_size: float = key("step size gamma", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return ringleader(given.clients)
 
 
 class RingleaderState(NamedTuple):
@@ -41,12 +62,15 @@ def ringleader(clients: int) -> Method:
     """Ringleader ASGD with `clients` clients."""
 
     def start(model: Vector) -> Step:
-        nothing, rows = np.zeros_like(model), np.zeros((clients, *model.shape), model.dtype)
+        nothing = np.zeros_like(model)
+        rows = np.zeros((clients, *model.shape), model.dtype)
         return Step(RingleaderState(model, rows, (0,) * clients, nothing, clients, nothing), tuple(range(clients)))
 
     def receive(state: RingleaderState, arrival: Arrival) -> Step:
-        client, phase_1 = arrival.client, not state.awaited
-        count, row = state.counts[client], state.rows[client]
+        client = arrival.client
+        phase_1 = not state.awaited
+        count = state.counts[client]
+        row = state.rows[client]
         change = (arrival.payload - row) / (count + 1) if count else arrival.payload
         np.add(row if count else 0, change, out=row)
         if phase_1 or client in state.awaited:
@@ -66,13 +90,16 @@ def ringleader(clients: int) -> Method:
         return Step(state if state.awaited else next_round(state))
 
     def next_round(state: RingleaderState) -> RingleaderState:
-        entries, nothing = len(left(state)), np.zeros_like(state.model)
+        entries = len(left(state))
+        nothing = np.zeros_like(state.model)
         return state._replace(total=state.following, following=nothing, entries=entries)
 
     def lose(state: RingleaderState, client: int, _orders: int) -> Step:
         """Take its row out; what it has given to the steps of this round stays until the round is over."""
-        count, in_round = state.counts[client], not state.awaited or client in state.awaited
-        row, phase_2 = state.rows[client], bool(state.awaited)
+        count = state.counts[client]
+        in_round = not state.awaited or client in state.awaited
+        row = state.rows[client]
+        phase_2 = bool(state.awaited)
         state = state._replace(lost=(*state.lost, client), counts=put(state, client, 0))
         if count and in_round:
             state = state._replace(total=state.total - row)
@@ -101,8 +128,3 @@ def ringleader(clients: int) -> Method:
         "ringleader", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
         reply="after", due=lambda state: state.due, lose=lose,
     )  # fmt: skip
-
-
-def build(_settings: Ringleader, given: Given) -> Method:
-    """The method that an experiment names."""
-    return ringleader(given.clients)

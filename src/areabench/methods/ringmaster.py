@@ -6,12 +6,54 @@ A. Maranjyan, A. Tyurin, P. Richtárik: Ringmaster ASGD: The First Asynchronous 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Ringmaster
-from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.errors import UserError
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ringmaster(MethodSettings):
+    """Ringmaster ASGD: updates that are too old are ignored, or their computation is stopped."""
+
+    label = "Ringmaster"
+    colour = "#4A6FE3"
+    page = "methods-optimal-time.md#ringmaster"
+    paper = "Maranjyan et al., ICML 2025"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
+
+    name: str = "ringmaster"
+    step_size: float = key("step size gamma", above=0)
+    max_delay: int = key("R: an update that is R or more versions old is not used", minimum=1)
+    stops: bool = key("whether a client whose model has become R versions old is stopped and starts again", False)
+
+    @property
+    def client_driven(self) -> bool:
+        """Whether no round is stopped."""
+        return not self.stops
+
+    def check(self, experiment: Experiment) -> None:
+        """A round that is stopped has its number of local steps from the server."""
+        work = experiment.clients.work
+        if self.stops and work != "fixed":
+            raise UserError(
+                f'method.stops: true makes no sense with clients.work = "{work}", where clients choose their local '
+                'steps themselves; use clients.work = "fixed"'
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return ringmaster(given.clients, self.max_delay, self.stops)
+
 
 _NO_ORDER = 2**62  # in place of a version: never late
 
@@ -63,8 +105,3 @@ def ringmaster(clients: int, max_delay: int, stops: bool) -> Method:
         "ringmaster", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
         reply="after", due=due, again=again, lose=lose, interrupts=stops,
     )  # fmt: skip
-
-
-def build(settings: Ringmaster, given: Given) -> Method:
-    """The method that an experiment names."""
-    return ringmaster(given.clients, settings.max_delay, settings.stops)

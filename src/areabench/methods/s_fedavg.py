@@ -6,13 +6,62 @@ plain mean, as in the paper's section 5.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import SFedAvg
 from areabench.methods.as_fedavg import AveragingState, aggregate_models, send_model
-from areabench.methods.base import Arrival, Buffer, Given, Method, Step, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Given,
+    Method,
+    MethodSettings,
+    Need,
+    Step,
+    check_round,
+    remember_nothing,
+)
+from areabench.settings.keys import key
 from areabench.streams import Purpose, stream
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Clients, Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFedAvg(MethodSettings):
+    """Synchronous FedAvg: each round waits for all clients that it drew."""
+
+    label = "S-FedAvg"
+    colour = "#CC79A7"
+    page = "methods.md#s-fedavg"
+    paper = "McMahan et al., AISTATS 2017"
+    chooses = "server, uniformly"
+    limit = "exact for M = 1"
+    memory = "2 d"
+    needs = (Need("aggregation.name", ("updates",), "whose round ends when its clients have answered"),)
+
+    name: str = "s-fedavg"
+    step_size: float = key("step size alpha", above=0)
+    clients_per_round: int = key("clients drawn per round, uniformly without replacement", 4, minimum=1)
+
+    def shares_pass(self, clients: Clients) -> bool:
+        """Who works depends on no model."""
+        return True
+
+    @property
+    def drawn_per_round(self) -> int:
+        """Clients of a round."""
+        return self.clients_per_round
+
+    def check(self, experiment: Experiment) -> None:
+        """A round has no more clients than there are."""
+        check_round(self.clients_per_round, experiment.clients.count)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return s_fedavg(given.clients, self.clients_per_round, given.seed)
 
 
 class RoundState(NamedTuple):
@@ -61,8 +110,3 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         return Step(state._replace(drawn=(*state.drawn, others[0])), (others[0],))
 
     return Method("s-fedavg", remember_nothing, send_model, start, receive, aggregate, due=due, lose=lose)
-
-
-def build(settings: SFedAvg, given: Given) -> Method:
-    """The method that an experiment names."""
-    return s_fedavg(given.clients, settings.clients_per_round, given.seed)

@@ -7,14 +7,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Fadas, ServerAdam, ServerMomentum
-from areabench.methods.base import Arrival, Buffer, Given, Method, Step, add_to_buffer, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, add_to_buffer, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerMomentum(MethodSettings):
+    """Buffered updates with momentum at the server: m <- beta·m + mean, x <- x - eta·m."""
+
+    label = "server momentum"
+    colour = "#7A5C99"
+    page = "methods-buffered.md#momentum-and-adam-at-the-server"
+    paper = "Nguyen et al., AISTATS 2022"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "3 d"
+
+    name: str = "server-momentum"
+    server_step_size: float = key("step size eta of the server", 1.0, above=0)
+    momentum: float = key("beta", 0.9, minimum=0, below=1)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        along = momentum(self.momentum)
+        return buffered(self.name, given.clients, Velocity, along, lambda _oldest: self.server_step_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAdam(MethodSettings):
+    """Buffered updates with Adam at the server, without bias correction."""
+
+    label = "server Adam"
+    colour = "#9A7BC4"
+    page = "methods-buffered.md#momentum-and-adam-at-the-server"
+    paper = "Reddi et al., ICLR 2021"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "4 d"
+
+    name: str = "server-adam"
+    server_step_size: float = key("step size eta of the server", 0.01, above=0)
+    beta1: float = key("decay of the mean", 0.9, minimum=0, below=1)
+    beta2: float = key("decay of the mean square", 0.99, minimum=0, below=1)
+    epsilon: float = key("added to the root of the mean square", 1e-8, above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        along = adam(self.beta1, self.beta2, self.epsilon)
+        return buffered(self.name, given.clients, Moments, along, lambda _oldest: self.server_step_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fadas(MethodSettings):
+    """FADAS: buffered updates with AMSGrad at the server, and a step that shrinks with the delay."""
+
+    label = "FADAS"
+    colour = "#5D3A9B"
+    page = "methods-buffered.md#fadas"
+    paper = "Wang et al., ICML 2024"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "5 d"
+
+    name: str = "fadas"
+    server_step_size: float = key("step size eta of the server", 0.01, above=0)
+    beta1: float = key("decay of the mean", 0.9, minimum=0, below=1)
+    beta2: float = key("decay of the mean square", 0.99, minimum=0, below=1)
+    epsilon: float = key("added to the root of the mean square", 1e-8, above=0)
+    delay_threshold: int | None = key(
+        "tau_c: the step is min(eta, 1/tau_max) if an update of the buffer is older; left out: always eta",
+        None,
+        minimum=1,
+    )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        along = amsgrad(self.beta1, self.beta2, self.epsilon)
+        step_size = delay_adaptive(self.server_step_size, self.delay_threshold)
+        return buffered(self.name, given.clients, GreatestMoments, along, step_size)
 
 
 class OptimiserState(NamedTuple):
@@ -93,7 +170,8 @@ def buffered(
         return Step(OptimiserState(model, Buffer(), 0, kept(*zeros)), tuple(range(clients)))
 
     def receive(state: OptimiserState, arrival: Arrival) -> Step:
-        buffer, oldest = state.buffer.add(arrival.payload), max(state.oldest, arrival.staleness)
+        buffer = state.buffer.add(arrival.payload)
+        oldest = max(state.oldest, arrival.staleness)
         return Step(OptimiserState(state.model, buffer, oldest, state.moments), (arrival.client,))
 
     def aggregate(state: OptimiserState) -> Step:  # x_s <- x_s - eta · direction
@@ -113,18 +191,3 @@ def delay_adaptive(eta: float, threshold: int | None) -> Callable[[int], float]:
         return eta if threshold is None or oldest <= threshold else min(eta, 1 / oldest)
 
     return step_size
-
-
-def build(settings: ServerMomentum | ServerAdam | Fadas, given: Given) -> Method:
-    """The method that an experiment names."""
-    name, clients, eta = settings.name, given.clients, settings.server_step_size
-    match settings:
-        case ServerMomentum():
-            return buffered(name, clients, Velocity, momentum(settings.momentum), lambda _oldest: eta)
-        case ServerAdam():
-            direction = adam(settings.beta1, settings.beta2, settings.epsilon)
-            return buffered(name, clients, Moments, direction, lambda _oldest: eta)
-        case Fadas():
-            direction = amsgrad(settings.beta1, settings.beta2, settings.epsilon)
-            step_size = delay_adaptive(eta, settings.delay_threshold)
-            return buffered(name, clients, GreatestMoments, direction, step_size)

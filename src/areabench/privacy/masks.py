@@ -30,7 +30,8 @@ class MaskStream:
         """`like` has the shape and the unsigned type of an update."""
         from cryptography.hazmat.primitives.ciphers.algorithms import AES
 
-        self._cipher, self._like = AES(key), like
+        self._cipher = AES(key)
+        self._like = like
 
     def mask(self, number: int) -> Vector:
         """The mask of the client's round `number`."""
@@ -57,7 +58,10 @@ class MaskKeeper:
     """
 
     def __init__(self, key_of: Callable[[int], bytes], clients: int, like: Vector, threshold: int) -> None:
-        self._key_of, self._clients, self._like, self._threshold = key_of, clients, like, threshold
+        self._key_of = key_of
+        self._clients = clients
+        self._like = like
+        self._threshold = threshold
         self._streams: dict[int, MaskStream] = {}
         self._given: dict[int, int] = {}  # the last round of each client whose mask was part of a sum
 
@@ -116,7 +120,8 @@ class _KeyPairs(dict[int, KeyPair]):
 
 def in_one_process(clients: int, like: Vector, threshold: int) -> Secrecy:
     """All parties in one process, for the simulator: the same keys, masks and refusals."""
-    helper, pairs = KeyPair(), _KeyPairs()
+    helper = KeyPair()
+    pairs = _KeyPairs()
     keeper = MaskKeeper(lambda client: helper.agree(pairs[client].public, client), clients, like, threshold)
     part = covering(pairs, helper.public, like)
     return Secrecy(part.cover, part.seal, keeper.total)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 SECRET = "AREABENCH_CLIENT_SECRET"
-_NONCE_BYTES, _TAG_BYTES = 12, 16
+_NONCE_BYTES = 12
+_TAG_BYTES = 16
 
 
 def sealed_like(memory: Vector) -> Vector:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+    from areabench.problems.datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,89 @@ class Metrics:
         given = (train_loss, test_accuracy, squared_distance)
         undefined = np.full(len(train_loss), np.nan)
         return cls(*(undefined if each is None else np.asarray(each, dtype=np.float64) for each in given))
+
+
+ONE_ENTRY_PER_MODEL = "return areabench.extend.Metrics with one entry per model, as Metrics.of makes it"
+
+
+def wrong_metrics(found: object, count: int) -> str:
+    """What is wrong with what evaluate() returned for `count` models; empty if nothing is."""
+    if not isinstance(found, Metrics):
+        return f"returned {type(found).__name__}"
+    for name, values in vars(found).items():
+        if np.shape(values) != (count,):
+            return f"returned {name} of shape {np.shape(values)} for {count} model{'s' * (count != 1)}"
+    return ""
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """A data set, and which of its training rows each client holds."""
+
+    data: Dataset
+    parts: Sequence[NDArray[np.int64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSettings:
+    """The section [problem]; each problem's file has a record of its own."""
+
+    own: ClassVar[bool] = False  # whether this is a part of the user's own
+    takes_data: ClassVar[bool] = True  # otherwise it draws its own functions: no [data], no [split]
+    takes_sparse: ClassVar[bool] = False
+    takes_targets: ClassVar[bool] = False  # numbers to predict, in place of classes
+    computes_lanes: ClassVar[bool] = False  # models of several runs at once, as a stack
+    has_accuracy: ClassVar[bool] = True
+    solved_quickly: ClassVar[bool] = True  # whether its minimiser, if it has one, is found in less than seconds
+
+    name: str = ""
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that a local step draws."""
+        return int(getattr(self, "batch_size", 0))
+
+    @property
+    def samples_held(self) -> int:
+        """Samples of each client where the problem draws its own functions."""
+        return int(getattr(self, "samples", 0))
+
+    @property
+    def named_code(self) -> tuple[str, ...]:
+        """Import paths of what is imported when the problem is built."""
+        return ()
+
+    @property
+    def wants_minimiser(self) -> bool:
+        """Whether a run solves for the minimiser before it begins."""
+        return False
+
+    def load_libraries(self) -> None:
+        """Import what the problem needs, from where it is installed."""
+
+    def remarks(self) -> Mapping[str, str]:
+        """What a value does that its key does not say: by key, a few words."""
+        return weighting_remarks(getattr(self, "weighting", ""))
+
+    def check(self, experiment: Experiment) -> None:
+        """Raise a UserError for what makes no sense together with other settings."""
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        raise NotImplementedError
+
+    def local(self, problem: Problem, client: int, _local_steps: int) -> LocalProblem:
+        """The objective of a client of this problem."""
+        return problem.local(client)
+
+
+def weighting_remarks(weighting: str) -> Mapping[str, str]:
+    """What the key `weighting` does, and other problems by default."""
+    if weighting == "share":
+        return {"weighting": 'client i descends (s_i/S)·f_i; "exact", the default of torch, is n times that'}
+    if weighting == "exact":
+        return {"weighting": 'client i descends n·(s_i/S)·f_i; "share", the default of logistic, is 1/n of it'}
+    return {}
 
 
 class LocalProblem(Protocol):

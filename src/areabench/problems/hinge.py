@@ -20,14 +20,32 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Hinge
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset
 from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.optimum import Optimum
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST
 from areabench.streams import Purpose, stream
 from areabench.threads import limited_threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinge(ProblemSettings):
+    """Multiclass hinge loss (Crammer and Singer) in float64; client i descends n·(s_i/S)·(its mean loss)."""
+
+    solved_quickly = False
+
+    name: str = "hinge"
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0, maximum=LARGEST)
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        assert held is not None
+        return HingeProblem(self, held.data, held.parts, local_steps, seed)
+
 
 _ROWS_AT_ONCE = 2000  # samples an evaluation converts at a time: 12.5 MB for MNIST
 MOST_CONSTRAINTS = 20_000  # samples × classes up to which the linear program is solved, in seconds
@@ -38,7 +56,8 @@ _MOST_ITERATIONS = 200  # of L-BFGS at each temperature
 
 def with_margin(scores: Floats, labels: NDArray[np.int64]) -> Floats:
     """Scores of shape (samples, classes), plus 1 for the wrong classes; that of the right class stays bit for bit."""
-    margins, samples = scores + 1.0, np.arange(len(labels))
+    margins = scores + 1.0
+    samples = np.arange(len(labels))
     margins[samples, labels] = scores[samples, labels]
     return margins
 
@@ -54,8 +73,11 @@ class HingeProblem:
     def __init__(
         self, settings: Hinge, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
-        self.settings, self.data, self.parts = settings, data, parts
-        self.local_steps, self.seed = local_steps, seed
+        self.settings = settings
+        self.data = data
+        self.parts = parts
+        self.local_steps = local_steps
+        self.seed = seed
         self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
         self.dimension = data.classes * self.shape[1]
         self._identity = np.eye(data.classes)
@@ -104,7 +126,8 @@ class HingeProblem:
 
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
         """mean_j (e_c - e_y)x_j' over the samples `rows`, c the class that costs most; the first of several."""
-        inputs, labels = self.inputs(rows), self.data.train_labels[rows]
+        inputs = self.inputs(rows)
+        labels = self.data.train_labels[rows]
         costliest = with_margin(inputs @ model.reshape(self.shape).T, labels).argmax(axis=1)
         factors = (self._identity[costliest] - self._identity[labels]) / len(rows)
         return np.asarray(factors.T @ inputs).reshape(-1)
@@ -115,7 +138,8 @@ class HingeProblem:
         There is no distance to the minimiser, which is never unique: adding the same vector to all w_c changes nothing.
         """
         count = len(models)
-        loss, accuracy = np.full(count, np.nan), np.empty(count)
+        loss = np.full(count, np.nan)
+        accuracy = np.empty(count)
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             for number, model in enumerate(models):
                 weights = model.reshape(self.shape)
@@ -129,14 +153,16 @@ class HingeProblem:
         total = 0.0
         for first in range(0, len(self.held), _ROWS_AT_ONCE):
             rows = self.held[first : first + _ROWS_AT_ONCE]
-            scores, labels = self.inputs(rows) @ weights.T, self.data.train_labels[rows]
+            scores = self.inputs(rows) @ weights.T
+            labels = self.data.train_labels[rows]
             right = scores[np.arange(len(labels)), labels]
             total += float((with_margin(scores, labels).max(axis=1) - right).sum())
         return total / len(self.held)
 
     def _test_hits(self, weights: Floats) -> int:
         """Number of test samples whose right class scores highest; of equal scores the first class counts."""
-        data, hits = self.data, 0
+        data = self.data
+        hits = 0
         for first in range(0, len(data.test_labels), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
             scores = (data.test_features[rows].astype(FLOAT) * data.scale) @ weights.T
@@ -199,7 +225,8 @@ def solve_program(samples: Samples) -> Optimum:
     from scipy.optimize import linprog
 
     constraints = _constraints(samples)
-    count, parameters = len(samples.labels), samples.shape[0] * samples.shape[1]
+    count = len(samples.labels)
+    parameters = samples.shape[0] * samples.shape[1]
     costs = np.concatenate([np.zeros(parameters), np.full(count, 1 / count)])
     bounds = np.column_stack([np.where(costs > 0, 0.0, -np.inf), np.full(len(costs), np.inf)])
     found = linprog(costs, constraints, np.full(constraints.shape[0], -1.0), bounds=bounds, method="highs-ipm")
@@ -218,7 +245,8 @@ def _constraints(samples: Samples) -> Any:
     from scipy.sparse import csc_array, hstack
 
     sample, wrong = np.nonzero(samples.right == 0)
-    features, rows = samples.shape[1], np.arange(len(sample))
+    features = samples.shape[1]
+    rows = np.arange(len(sample))
     inputs = samples.inputs[sample]
     entry_rows = np.repeat(rows, features)
     size = len(rows), samples.shape[0] * features

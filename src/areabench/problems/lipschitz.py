@@ -6,8 +6,17 @@ alone. A client draws only its own function; an evaluation, and the constants of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from areabench.errors import UserError
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST, LARGEST_SIZE, SMALLEST
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from math import sqrt
 from typing import Any, Protocol
@@ -16,13 +25,84 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.errors import UserError
-from areabench.experiment.problem_records import Median, Robust
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.minibatches import Minibatches
 from areabench.problems.optimum import Optimum, minimise
 from areabench.streams import Purpose, stream
 from areabench.threads import limited_threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robust(ProblemSettings):
+    """l1 regression f_i(x) = mean_j |a_ij'x - b_ij| in float64: convex, Lipschitz, not smooth, minimiser known."""
+
+    takes_data = False
+    has_accuracy = False
+
+    name: str = "robust"
+    dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
+    samples: int = key(
+        "samples of each client; entries of a_ij from N(0, 1)",
+        50,
+        unit="samples",
+        minimum=1,
+        maximum=LARGEST_SIZE,
+    )
+    heterogeneity: float = key(
+        "standard deviation of the entries of z_i in b_ij = a_ij'z_i + noise", 1.0, minimum=0, maximum=LARGEST
+    )
+    noise: float = key("scale of the noise in b_ij, of Student's t distribution", 1.0, minimum=0, maximum=LARGEST)
+    degrees: float = key("its degrees of freedom; fewer give heavier tails", 1.5, minimum=1, maximum=LARGEST)
+    batch_size: int = key("mini-batch, drawn with replacement", 4, unit="samples", minimum=1)
+    start_norm: float = key("norm of the starting point, in a random direction", 5.0, minimum=0, maximum=LARGEST)
+
+    @property
+    def wants_minimiser(self) -> bool:
+        """Its distance is recorded."""
+        return True
+
+    def check(self, experiment: Experiment) -> None:
+        """The minimiser is unique."""
+        clients = experiment.clients.count
+        if self.samples * clients < self.dimension:
+            raise UserError(
+                f"problem.samples: {self.samples} for each of {clients} clients are fewer in all than "
+                f"problem.dimension = {self.dimension}, so the minimiser is not unique; take more samples"
+            )
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        return robust_problem(self, clients, local_steps, seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median(ProblemSettings):
+    """Geometric median f_i(x) = mean_j |x - a_ij| in float64: convex, 1-Lipschitz, not smooth, minimiser known."""
+
+    takes_data = False
+    has_accuracy = False
+
+    name: str = "median"
+    dimension: int = key("length of x", 10, minimum=2, maximum=LARGEST_SIZE)
+    samples: int = key("points a_ij of each client", 50, unit="samples", minimum=3, maximum=LARGEST_SIZE)
+    heterogeneity: float = key(
+        "standard deviation of the entries of each client's centre", 1.0, minimum=0, maximum=LARGEST
+    )
+    spread: float = key(
+        "standard deviation of the entries of a_ij about that centre", 1.0, minimum=SMALLEST, maximum=LARGEST
+    )
+    batch_size: int = key("mini-batch, drawn with replacement", 4, unit="samples", minimum=1)
+    start_norm: float = key("norm of the starting point, in a random direction", 5.0, minimum=0, maximum=LARGEST)
+
+    @property
+    def wants_minimiser(self) -> bool:
+        """Its distance is recorded."""
+        return True
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        return median_problem(self, clients, local_steps, seed)
+
 
 FLOAT = np.dtype(np.float64)
 Floats = NDArray[np.float64]
@@ -40,7 +120,9 @@ class LocalSubgradient:
     """One client's function, seen through mini-batches of its samples."""
 
     def __init__(self, function: Subgradient, batches: Minibatches, weight: float = 1.0) -> None:
-        self._function, self._batches, self._weight = function, batches, weight
+        self._function = function
+        self._batches = batches
+        self._weight = weight
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·weight·(subgradient of a mini-batch); a new array."""
@@ -91,8 +173,13 @@ class DrawnProblem:
         draw: Callable[[int], LocalFunction],
         solve: Callable[[Sequence[Any]], Optimum],
     ) -> None:
-        self.settings, self.clients, self.local_steps, self.seed = settings, clients, local_steps, seed
-        self.draw, self._solve, self.dimension = draw, solve, settings.dimension
+        self.settings = settings
+        self.clients = clients
+        self.local_steps = local_steps
+        self.seed = seed
+        self.draw = draw
+        self._solve = solve
+        self.dimension = settings.dimension
 
     @cached_property
     def functions(self) -> list[LocalFunction]:

@@ -9,6 +9,16 @@ The printed formula lacks the minus sign in front of the log-likelihood; this is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from areabench.errors import UserError
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
 from collections.abc import Sequence
 from functools import cached_property
 from math import sqrt
@@ -18,9 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.errors import UserError
-from areabench.experiment.problem_records import Logistic
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset, is_sparse
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.optimum import Optimum
@@ -29,6 +37,43 @@ from areabench.streams import Purpose, Streams, stream
 if TYPE_CHECKING:
     from areabench.problems.linear.sparse import SparseWorkspace
     from areabench.problems.logistic_optimum import CrossEntropy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(ProblemSettings):
+    """l2-regularised multinomial logistic regression without bias, in float32, as in the paper."""
+
+    takes_sparse = True
+    computes_lanes = True
+    solved_quickly = False
+
+    name: str = "logistic"
+    regularisation: float = key("weight nu of (nu/2)·|W|²", 1e-3, minimum=0, maximum=LARGEST)
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="images", minimum=1)
+    weighting: Literal["share", "exact"] = key(
+        "client i, with s_i of all S samples, descends (s_i/S)·f_i with `share`, n·(s_i/S)·f_i with `exact`",
+        "share",
+    )
+    start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0, maximum=LARGEST)
+    minimiser: bool = key("solve for the minimiser first, and record the squared distance to it", False)
+
+    @property
+    def wants_minimiser(self) -> bool:
+        """Where the key says so."""
+        return self.minimiser
+
+    def check(self, experiment: Experiment) -> None:
+        """There is a minimiser if it is wanted."""
+        if self.minimiser and self.regularisation == 0:
+            raise UserError(
+                "problem.minimiser: there may be none where problem.regularisation = 0; give a regularisation above 0"
+            )
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        assert held is not None
+        return LogisticProblem(self, held.data, held.parts, local_steps, seed)
+
 
 FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST
@@ -44,8 +89,11 @@ class LogisticProblem:
     def __init__(
         self, settings: Logistic, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
-        self.settings, self.data, self.parts = settings, data, parts
-        self.local_steps, self.seed = local_steps, seed
+        self.settings = settings
+        self.data = data
+        self.parts = parts
+        self.local_steps = local_steps
+        self.seed = seed
         self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
         self.dimension = data.classes * self.shape[1]
         self.workspace: Workspace | SparseWorkspace
@@ -76,13 +124,15 @@ class LogisticProblem:
         return LogisticLanes(self, self._lane_workspace, self._batches(client), self.weights[client])
 
     def _batches(self, client: int) -> Minibatches:
-        rows, batch_size = self.parts[client], self.settings.batch_size
+        rows = self.parts[client]
+        batch_size = self.settings.batch_size
         return Minibatches(self.seed, client, rows, self.local_steps, batch_size, self._streams.open(client))
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training images, if asked for, and accuracy (%) over all test images."""
         count = len(models)
-        loss, correct = np.full(count, np.nan), np.zeros(count)
+        loss = np.full(count, np.nan)
+        correct = np.zeros(count)
         per_pass = max(1, _COLUMNS_AT_ONCE // self.shape[0])
         for first in range(0, count, per_pass):
             chosen = slice(first, first + per_pass)
@@ -110,11 +160,14 @@ class LogisticProblem:
 
     def _train_loss(self, weights: NDArray[Any]) -> NDArray[np.float64]:
         """Loss of each model."""
-        data, total = self.data, np.zeros(len(weights))
+        data = self.data
+        total = np.zeros(len(weights))
         for first in range(0, len(data.train_labels), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
-            scores, labels = self._scores(weights, data.train_features[rows]), data.train_labels[rows]
-            highest, right = scores.max(axis=1), scores[:, labels, np.arange(len(labels))]
+            scores = self._scores(weights, data.train_features[rows])
+            labels = data.train_labels[rows]
+            highest = scores.max(axis=1)
+            right = scores[:, labels, np.arange(len(labels))]
             total -= right.sum(axis=1, dtype=np.float64)
             np.exp(np.subtract(scores, highest[:, None, :], out=scores), out=scores)
             total += (highest + np.log(scores.sum(axis=1))).sum(axis=1, dtype=np.float64)
@@ -123,10 +176,12 @@ class LogisticProblem:
         return total / len(data.train_labels)
 
     def _test_hits(self, weights: NDArray[Any]) -> NDArray[np.float64]:
-        data, hits = self.data, np.zeros(len(weights))
+        data = self.data
+        hits = np.zeros(len(weights))
         for first in range(0, len(data.test_labels), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
-            scores, labels = self._scores(weights, data.test_features[rows]), data.test_labels[rows]
+            scores = self._scores(weights, data.test_features[rows])
+            labels = data.test_labels[rows]
             hits += _hits(scores, labels)
         return hits
 
@@ -175,7 +230,8 @@ class LogisticProblem:
         """The greatest distance of a local minimiser from the global one: max_i |x* - argmin f_i|."""
         from areabench.problems.logistic_optimum import minimiser_of
 
-        minimiser, losses = self.optimum.minimiser, map(self._cross_entropy, self.parts)
+        minimiser = self.optimum.minimiser
+        losses = map(self._cross_entropy, self.parts)
         return max(float(np.linalg.norm(minimiser - minimiser_of(loss, minimiser))) for loss in losses)
 
     @cached_property
@@ -200,7 +256,8 @@ class LogisticProblem:
     def _cross_entropy(self, rows: NDArray[np.int64]) -> CrossEntropy:
         from areabench.problems.logistic_optimum import CrossEntropy
 
-        labels, settings = self.data.train_labels[rows], self.settings
+        labels = self.data.train_labels[rows]
+        settings = self.settings
         return CrossEntropy(self._inputs(rows), labels, self.data.classes, settings.regularisation)
 
 
@@ -233,7 +290,8 @@ class Workspace:
 
     def __init__(self, batch_size: int, shape: tuple[int, int], data: Dataset) -> None:
         classes, features = shape
-        self._data, kind = data, data.train_features.dtype
+        self._data = data
+        kind = data.train_features.dtype
         self.inputs = np.empty((batch_size, features), dtype=FLOAT)
         self.raw = self.inputs if kind == FLOAT else np.empty((batch_size, features), dtype=kind)
         self.scores = np.empty((classes, batch_size), dtype=FLOAT)
@@ -254,7 +312,9 @@ class Workspace:
 
     def softmax(self) -> None:
         """Turn the scores into class probabilities, in place, column by column."""
-        scores, column, spread = self.scores, self.column, self.spread
+        scores = self.scores
+        column = self.column
+        spread = self.spread
         np.maximum.reduce(scores, axis=0, keepdims=True, out=column)
         np.copyto(spread, column)  # a broadcasting ufunc would allocate a buffer as large as the scores
         np.subtract(scores, spread, out=scores)
@@ -279,7 +339,9 @@ class LocalLogistic:
     """One client's share of the objective."""
 
     def __init__(self, problem: LogisticProblem, batches: Minibatches, weight: float) -> None:
-        self._problem, self._batches, self._weight = problem, batches, weight
+        self._problem = problem
+        self._batches = batches
+        self._weight = weight
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
@@ -293,7 +355,8 @@ class LocalLogistic:
 
     def gradient(self, model: Vector) -> Vector:
         """weight·(gradient of the next mini-batch + nu·W); a new array."""
-        problem, weights = self._problem, model.reshape(self._problem.shape)
+        problem = self._problem
+        weights = model.reshape(self._problem.shape)
         problem.workspace.differentiate(weights, self._batches.next_batches(1)[0], self._weight)
         result = weights * FLOAT.type(self._weight * problem.settings.regularisation)
         np.add(result, problem.workspace.gradient, out=result)
@@ -305,7 +368,8 @@ class LocalLogistic:
 
     def _step(self, before: NDArray[Any], after: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
         """One step from `before` to `after`, which may be the same array."""
-        problem, work = self._problem, self._problem.workspace
+        problem = self._problem
+        work = self._problem.workspace
         work.differentiate(before, rows, rate)
         np.multiply(before, FLOAT.type(1 - rate * problem.settings.regularisation), out=after)
         np.subtract(after, work.gradient, out=after)
@@ -332,7 +396,8 @@ class LaneWorkspace:
 
     def softmax(self, scale: NDArray[np.float32]) -> None:
         """Turn the scores, times `scale` of shape (lanes, 1), into class probabilities: from `scores` to `by_class`."""
-        by_class, row = self.by_class, self.row
+        by_class = self.by_class
+        row = self.row
         np.multiply(self.scores.transpose(1, 0, 2), scale, out=by_class)
         np.maximum.reduce(by_class, axis=0, out=row)
         np.subtract(by_class, row, out=by_class)
@@ -378,7 +443,10 @@ class LogisticLanes:
     """One client's share of the objective for many models at once."""
 
     def __init__(self, problem: LogisticProblem, work: LaneWorkspace, batches: Minibatches, weight: float) -> None:
-        self._problem, self._work, self._batches, self._weight = problem, work, batches, weight
+        self._problem = problem
+        self._work = work
+        self._batches = batches
+        self._weight = weight
         assert isinstance(problem.workspace, Workspace)  # runs on sparse features share no pass
         self._shared = problem.workspace
         self._step_sizes: NDArray[np.float64] | None = None
@@ -412,7 +480,8 @@ class LogisticLanes:
     def _plan(self, step_sizes: NDArray[np.float64]) -> list[LaneStep]:
         problem = self._problem
         rates = step_sizes * self._weight
-        kept, per_sample = 1 - rates * problem.settings.regularisation, rates / problem.settings.batch_size
+        kept = 1 - rates * problem.settings.regularisation
+        per_sample = rates / problem.settings.batch_size
         return plan_round(kept, per_sample, problem.data.scale, problem.local_steps)
 
     def _read(self, models: Sequence[NDArray[Any]], step: LaneStep) -> None:
@@ -432,18 +501,22 @@ class LogisticLanes:
 
     def _multiply(self, models: NDArray[Any]) -> None:
         """The products of all lanes' models, shape (lanes, classes, features), and the samples, into the scores."""
-        inputs, scores = self._shared.inputs, self._work.scores
+        inputs = self._shared.inputs
+        scores = self._work.scores
         np.dot(models.reshape(-1, inputs.shape[1]), inputs.T, out=scores.reshape(-1, len(inputs)))
 
     def _residuals(self, step: LaneStep) -> None:
         """Turn the products into the small factor of all lanes' gradients, in the workspace's scores."""
-        shared, work = self._shared, self._work
+        shared = self._shared
+        work = self._work
         work.softmax(step.scale)
         np.subtract(work.by_class, shared.one_hot[:, None, :], out=work.by_class)
         np.multiply(work.by_class, step.factor, out=work.scores.transpose(1, 0, 2))
 
     def _subtract(self) -> None:
         """V <- V - small factor · samples; transposed, as BLAS expects Fortran's order."""
-        work, inputs = self._work, self._shared.inputs
-        local, scores = work.local.reshape(-1, inputs.shape[1]), work.scores.reshape(-1, len(inputs))
+        work = self._work
+        inputs = self._shared.inputs
+        local = work.local.reshape(-1, inputs.shape[1])
+        scores = work.scores.reshape(-1, len(inputs))
         work.sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.problems.splits import part_sizes
+from areabench.problems.splits.rows import part_sizes
 from areabench.streams import Purpose, stream
 
 _DRAWS_AHEAD = 512  # indices drawn per call: a call costs microseconds, however few it draws
@@ -16,7 +16,8 @@ _DRAWS_AHEAD = 512  # indices drawn per call: a call costs microseconds, however
 
 def client_weights(parts: Sequence[NDArray[np.int64]], weighting: Literal["share", "exact"]) -> list[float]:
     """What multiplies each client's objective: its share s_i/S of the samples, times n where `exact`."""
-    sizes, factor = part_sizes(parts), len(parts) if weighting == "exact" else 1
+    sizes = part_sizes(parts)
+    factor = len(parts) if weighting == "exact" else 1
     weights: list[float] = (sizes / sizes.sum() * factor).tolist()
     return weights
 
@@ -35,7 +36,8 @@ class Minibatches:
     ) -> None:
         """`generator` is the client's stream of samples, where it is open already."""
         self._generator = stream(seed, Purpose.SAMPLES, client) if generator is None else generator
-        self._samples, self._steps = samples, steps
+        self._samples = samples
+        self._steps = steps
         rounds_ahead = max(1, _DRAWS_AHEAD // (steps * batch_size))
         self._shape = (rounds_ahead * steps, batch_size)
         self._block = np.empty((0, batch_size), dtype=np.int64)

@@ -90,18 +90,21 @@ def minimise(
 
     `newton_step` gives about -H⁻¹·gradient of a point and its gradient; `what` names the problem in the error.
     """
-    point, gradient = start, gradient_at(start)
+    point = start
+    gradient = gradient_at(start)
     for _ in range(_MOST_STEPS):
         if np.linalg.norm(gradient) <= tolerance:
             return point
-        step, share = newton_step(point, gradient), 1.0
+        step = newton_step(point, gradient)
+        share = 1.0
         length = np.linalg.norm(gradient)
         # -H⁻¹g is a direction of descent for |g|², so a small enough part of it shortens g; `not <` because of NaN
         while share >= _SHORTEST and not np.linalg.norm(trial := gradient_at(point + share * step)) < length:
             share /= 2
         if share < _SHORTEST:
             break
-        point, gradient = point + share * step, trial
+        point = point + share * step
+        gradient = trial
     raise UserError(
         f"{what}: the solver for the minimiser stopped at a gradient of norm {np.linalg.norm(gradient):.2g}, above "
         f"{tolerance:g}; the problem is too badly conditioned, so change its settings or the seed"

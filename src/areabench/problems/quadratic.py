@@ -6,8 +6,18 @@ is given: its factor is common to all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from areabench.errors import UserError
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST, LARGEST_SIZE, SMALLEST
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import sqrt
 
@@ -15,10 +25,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.problem_records import Quadratic
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, Streams, stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quadratic(ProblemSettings):
+    """Random quadratics f_i(x) = ½ (x-c_i)'H_i(x-c_i) in float64: strongly convex, minimiser known."""
+
+    takes_data = False
+    has_accuracy = False
+
+    name: str = "quadratic"
+    dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
+    curvature_min: float = key("smallest eigenvalue mu of every H_i", 1.0, minimum=SMALLEST, maximum=LARGEST)
+    curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, minimum=SMALLEST, maximum=LARGEST)
+    heterogeneity: float = key("standard deviation of the entries of the centres c_i", 1.0, minimum=0, maximum=LARGEST)
+    zeta: float | None = key(
+        "max_i |x* - c_i|, to which all centres are scaled; left out: as drawn",
+        None,
+        minimum=0,
+        maximum=LARGEST,
+    )
+    noise: float = key("gradient noise sigma: E|g - grad f_i|² = sigma²", 0.0, minimum=0, maximum=LARGEST)
+    start_distance: float = key("distance from the minimiser at the start", 1.0, minimum=0, maximum=LARGEST)
+
+    def check(self, experiment: Experiment) -> None:
+        """The curvatures are in order, and `zeta` can be reached."""
+        clients = experiment.clients.count
+        if self.curvature_max < self.curvature_min:
+            raise UserError(
+                f"problem.curvature_max: {self.curvature_max} is below curvature_min = {self.curvature_min}; swap them"
+            )
+        if self.zeta and (self.heterogeneity < SMALLEST or clients == 1):
+            raise UserError(
+                f"problem.zeta: {self.zeta} cannot be reached with clients.count = {clients} and heterogeneity = "
+                f"{self.heterogeneity}, where all centres coincide; take two clients and a heterogeneity of at least "
+                f"{SMALLEST:g}"
+            )
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        return QuadraticProblem(self, clients, local_steps, seed)
+
 
 FLOAT = np.dtype(np.float64)
 Matrix = NDArray[np.float64]
@@ -50,7 +100,8 @@ class DrawnBowls:
     """The functions of all clients as they are drawn: once where they take little memory, else each time."""
 
     def __init__(self, settings: Quadratic, clients: int, seed: int) -> None:
-        self._settings, self._clients = settings, clients
+        self._settings = settings
+        self._clients = clients
         self._streams = Streams(seed, Purpose.PROBLEM, clients)
         entries = settings.dimension * (settings.dimension + 1)
         self._at_once = max(1, _ENTRIES_AT_ONCE // entries)
@@ -73,8 +124,10 @@ class DrawnBowls:
 
     def _draw(self, clients: range) -> list[Bowl]:
         """The functions of some clients; each has both extreme curvatures, in dimension 1 only the largest."""
-        settings, dimension = self._settings, self._settings.dimension
-        centres, curvatures = [], np.empty((len(clients), 1, dimension))
+        settings = self._settings
+        dimension = self._settings.dimension
+        centres = []
+        curvatures = np.empty((len(clients), 1, dimension))
         directions = np.empty((len(clients), dimension, dimension))
         for place, client in enumerate(clients):
             generator = self._streams.open(client)
@@ -103,8 +156,11 @@ class QuadraticProblem:
         drawn: DrawnBowls | Sequence[Bowl] | None = None,
     ) -> None:
         """`drawn` are the clients' functions before `zeta` scales them, where they are known."""
-        self.settings, self.clients, self.dimension = settings, clients, settings.dimension
-        self.local_steps, self.seed = local_steps, seed
+        self.settings = settings
+        self.clients = clients
+        self.dimension = settings.dimension
+        self.local_steps = local_steps
+        self.seed = seed
         self._drawn = DrawnBowls(settings, clients, seed) if drawn is None else drawn
 
     def bowl(self, client: int) -> Bowl:
@@ -153,7 +209,8 @@ class QuadraticProblem:
     @cached_property
     def _means(self) -> tuple[Matrix, NDArray[np.float64]]:
         """The means of H_i, shape (d, d), and of H_i c_i, shape (d,)."""
-        hessian, pull = np.zeros((self.dimension, self.dimension)), np.zeros(self.dimension)
+        hessian = np.zeros((self.dimension, self.dimension))
+        pull = np.zeros(self.dimension)
         for bowl in self.bowls():
             hessian += bowl.hessian
             pull += bowl.hessian @ bowl.centre
@@ -201,7 +258,8 @@ class LocalQuadratic:
     """One client's function with noisy gradients."""
 
     def __init__(self, bowl: Bowl, generator: np.random.Generator, local_steps: int, noise: float) -> None:
-        self._bowl, self._generator = bowl, generator
+        self._bowl = bowl
+        self._generator = generator
         self._local_steps = local_steps
         self._deviation = noise / sqrt(len(bowl.centre))  # of one entry, so that E|noise|² = sigma²
 

@@ -1,309 +1,41 @@
-"""Any torch.nn.Module as one flat float32 vector; the one module that imports torch.
-
-Client i descends weight_i·f_i with f_i(x) = mean loss of its samples + (nu/2)·|x|² and weight_i = s_i/S (`share`) or
-n·s_i/S (`exact`). All trainable parameters are views into one flat tensor, their gradients into another, so a local
-step copies no model; a round copies one in and one out. All clients of a process share one module and compute in turn.
-
-Building a problem sets torch to one thread and to deterministic algorithms, for the whole process, so that a run is
-repeated bit for bit. Random layers such as dropout draw from torch's generator, which is seeded again for each
-(client, round of M local steps) and restored afterwards; a module that draws elsewhere (numpy, random) cannot be
-replayed.
-"""
+"""The problem `torch`: what an experiment says of a module. torch itself is imported when the problem is built."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from areabench.arrays import Vector
-from areabench.errors import UserError
-from areabench.experiment.problem_records import TorchModule
-from areabench.problems.base import Metrics
-from areabench.problems.callables import load_callable, named
-from areabench.problems.datasets import Dataset
-from areabench.problems.minibatches import Minibatches, client_weights
-from areabench.streams import Purpose, stream
-
-try:
-    import torch
-    from torch import Tensor, nn
-except ImportError as error:
-    raise UserError("problem `torch` needs PyTorch, which cannot be imported; install torch") from error
-
-FLOAT = np.dtype(np.float32)
-_ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
-_SEEDS = 2**63  # torch's seed lies in [0, _SEEDS)
-
-Loss = Callable[[Tensor, Tensor], Tensor]
+from areabench.plugins.callables import installed_only
+from areabench.problems.base import ClientData, Problem, ProblemSettings
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST
 
 
-def build_module(path: str, data: Dataset) -> nn.Module:
-    """The module that the factory at `path` makes for a data set, checked to be trainable as one flat vector."""
-    factory = load_callable(path, "problem.module")
-    features, classes = data.train_features.shape[1], data.classes
-    try:
-        module = factory(features, classes)
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"problem.module = {path!r} failed for {features} features and {classes} classes ({named(error)}); "
-            "it must be a function (features, classes) -> torch.nn.Module"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise UserError(
-            f"problem.module = {path!r} returned {type(module).__name__} instead of a torch.nn.Module; "
-            "let the factory return the module"
-        )
-    _check_parameters(path, module)
-    return module
+@dataclass(frozen=True, kw_only=True)
+class TorchModule(ProblemSettings):
+    """Any torch.nn.Module, as a flat float32 vector. It is executed: run only files that you trust."""
 
+    name: str = "torch"
+    module: str = key("import path `package.module:factory` of a function (features, classes) -> torch.nn.Module")
+    loss: str = key("import path of the loss (outputs, labels) -> scalar mean", "torch.nn.functional:cross_entropy")
+    regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0, maximum=LARGEST)
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    weighting: Literal["share", "exact"] = key("as for `logistic`", "exact")
 
-def _check_parameters(path: str, module: nn.Module) -> None:
-    """Refuse a module with other state than trainable float32 parameters: nothing else is sent."""
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise UserError(f"problem.module = {path!r} has no trainable parameter; add one or leave requires_grad True")
-    for name, parameter in module.named_parameters():
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-            raise UserError(
-                f"problem.module = {path!r}: parameter {name!r} is {parameter.dtype} on {parameter.device}; "
-                "build the module in torch.float32 on the CPU"
-            )
-    for name, _ in module.named_buffers():
-        raise UserError(
-            f"problem.module = {path!r}: buffer {name!r} would not be sent, only parameters are; "
-            "use layers without buffers, such as GroupNorm in place of BatchNorm"
-        )
+    @property
+    def named_code(self) -> tuple[str, ...]:
+        """The module and its loss."""
+        return (self.module, self.loss)
 
+    def load_libraries(self) -> None:
+        """Import torch, which is not the user's."""
+        with installed_only():
+            import_module("areabench.problems.torch_flat")
 
-def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -> None:
-    """Pass two samples through module and loss, so that a model that does not match the data is refused early."""
-    features, classes = data.train_features.shape[1], data.classes
-    task = f"{features} features and {classes} classes"
-    try:
-        outputs = module(torch.zeros(2, features))
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"problem.module = {settings.module!r} cannot take {task} ({named(error)}); fit the model to the data"
-        ) from error
-    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-    if shape != (2, classes):
-        raise UserError(
-            f"problem.module = {settings.module!r} gives {shape} for 2 samples of {task}; "
-            f"let it give one score per class, shape (2, {classes})"
-        )
-    _probe_loss(settings, loss, outputs)
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        from areabench.problems.torch_flat import TorchProblem
 
-
-def _probe_loss(settings: TorchModule, loss: Loss, outputs: Tensor) -> None:
-    try:
-        torch.autograd.backward(loss(outputs, torch.zeros(2, dtype=torch.int64)))
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores per sample ({named(error)}); "
-            "it must be a differentiable function (outputs, labels) -> scalar mean"
-        ) from error
-
-
-class FlatModule:
-    """A module whose trainable parameters and gradients are views into two flat tensors."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self.values = torch.cat([parameter.detach().reshape(-1) for parameter in trainable])
-        self.gradient = torch.zeros_like(self.values)
-        self.array: NDArray[np.float32] = self.values.numpy()  # the same memory
-        self._views = tuple(zip(trainable, self._cut(self.values, trainable), strict=True))
-        for parameter, view in self._views:
-            parameter.data = view
-        self._gradient_views = self._cut(self.gradient, trainable)
-        for parameter, view in zip(trainable, self._gradient_views, strict=True):
-            parameter.grad = view
-
-    @staticmethod
-    def _cut(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Views of a flat tensor, shaped like the given tensors in order."""
-        pieces = torch.split(flat, [tensor.numel() for tensor in like])
-        return tuple(piece.view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True))
-
-    def differentiate(self, loss: Loss, inputs: Tensor, labels: Tensor) -> None:
-        """Leave the gradient of the loss in `gradient`; zeroed in place, as None would detach the views."""
-        self.gradient.zero_()
-        torch.autograd.backward(loss(self.module(inputs), labels))
-        if not self.is_flat():
-            raise UserError(
-                f"{type(self.module).__name__} replaced a parameter or a gradient during training, which detaches it "
-                "from the flat vector; change tensors in place and do not call zero_grad"
-            )
-
-    def is_flat(self) -> bool:
-        """Whether all parameters and gradients still are views into the flat tensors."""
-        return all(
-            parameter.grad is gradient and parameter.data_ptr() == view.data_ptr()
-            for (parameter, view), gradient in zip(self._views, self._gradient_views, strict=True)
-        )
-
-
-class BatchBuffers:
-    """The buffers of one mini-batch: the same memory as numpy arrays and as torch tensors."""
-
-    def __init__(self, batch_size: int, features: int, kind: np.dtype[Any]) -> None:
-        self._raw = np.empty((batch_size, features), dtype=kind)
-        self._numbers = np.empty(batch_size, dtype=np.int64)
-        self.inputs = torch.empty((batch_size, features))
-        self._inputs: NDArray[np.float32] = self.inputs.numpy()
-        self.labels = torch.from_numpy(self._numbers)
-
-    def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
-        """Gather and scale the samples of the given rows."""
-        np.take(data.train_features, rows, axis=0, out=self._raw, mode="clip")
-        np.take(data.train_labels, rows, out=self._numbers, mode="clip")
-        np.copyto(self._inputs, self._raw, casting="same_kind")
-        self.inputs.mul_(data.scale)
-
-
-class TorchProblem:
-    """The global objective of a module over a data set that is split over the clients."""
-
-    dtype = FLOAT
-
-    def __init__(
-        self, settings: TorchModule, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
-    ) -> None:
-        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler: 70 MB
-        self.settings, self.data, self.parts = settings, data, parts
-        self.local_steps, self.seed = local_steps, seed
-        self.loss: Loss = load_callable(settings.loss, "problem.loss")
-        self.flat = FlatModule(self._draw_module())
-        self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1], data.train_features.dtype)
-        self._start = self.flat.array.copy()
-        self.dimension = len(self._start)
-        self._weights = client_weights(parts, settings.weighting)
-
-    def _draw_module(self) -> nn.Module:
-        """The module, initialised from the experiment's seed; torch's own generator is restored."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(stream(self.seed, Purpose.START).integers(_SEEDS)))
-            module = build_module(self.settings.module, self.data).train()
-            probe(self.settings, module, self.loss, self.data)
-        return module
-
-    def start(self) -> Vector:
-        """The parameters as the module initialises them."""
-        return self._start.copy()
-
-    def local(self, client: int) -> LocalTorch:
-        """Client `client`'s objective, at its first round."""
-        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # independent of the mini-batches' stream
-        return LocalTorch(self, batches, RoundSeeds(seeds, self.local_steps), self._weights[client])
-
-    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """Loss with regulariser over all training samples, if asked for, and accuracy (%) over all test samples."""
-        nothing = np.full(len(models), np.nan)
-        self.flat.module.eval()
-        try:
-            with torch.no_grad():
-                loss, accuracy = self._train_loss(models) if with_loss else nothing, self._test_accuracy(models)
-        finally:
-            self.flat.module.train()
-        return Metrics(loss, accuracy, nothing)
-
-    def _train_loss(self, models: Sequence[Vector]) -> NDArray[np.float64]:
-        total = np.zeros(len(models))
-        for inputs, labels in _chunks(self.data.train_features, self.data.train_labels, self.data.scale):
-            for index, outputs in enumerate(self._outputs(models, inputs)):
-                total[index] += float(self.loss(outputs, labels)) * len(labels)
-        squares = np.array([np.einsum("d,d->", model, model, dtype=np.float64) for model in models])
-        return total / len(self.data.train_labels) + 0.5 * self.settings.regularisation * squares
-
-    def _test_accuracy(self, models: Sequence[Vector]) -> NDArray[np.float64]:
-        hits = np.zeros(len(models))
-        for inputs, labels in _chunks(self.data.test_features, self.data.test_labels, self.data.scale):
-            for index, outputs in enumerate(self._outputs(models, inputs)):
-                hits[index] += int((outputs.argmax(dim=1) == labels).sum())
-        return 100.0 * hits / len(self.data.test_labels)
-
-    def _outputs(self, models: Sequence[Vector], inputs: Tensor) -> Iterator[Tensor]:
-        """Scores of each model in turn, shape (samples, classes)."""
-        for model in models:
-            np.copyto(self.flat.array, model)
-            yield self.flat.module(inputs)
-
-
-def _chunks(features: NDArray[Any], labels: NDArray[np.int64], scale: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Scaled features and labels, in chunks of some thousand samples."""
-    for first in range(0, len(labels), _ROWS_AT_ONCE):
-        rows = slice(first, first + _ROWS_AT_ONCE)
-        inputs = torch.from_numpy(np.array(features[rows], dtype=FLOAT))
-        yield inputs.mul_(scale), torch.from_numpy(np.array(labels[rows], dtype=np.int64))
-
-
-class RoundSeeds:
-    """The seeds of torch's generator, one for each round of M local steps of a client."""
-
-    def __init__(self, generator: np.random.Generator, local_steps: int) -> None:
-        self._generator, self._local_steps = generator, local_steps
-        self._round, self._seed = -1, 0  # the last seed drawn, and of which round it is
-
-    def begins_round(self, step: int) -> bool:
-        """Whether the client's local step `step`, counted from 0, is the first of a round."""
-        return step % self._local_steps == 0
-
-    def at(self, step: int) -> int:
-        """The seed at local step `step`: the round's seed plus the step's place in the round; steps never decrease."""
-        number, place = divmod(step, self._local_steps)
-        if number > self._round:
-            self._seed = int(self._generator.integers(_SEEDS, size=number - self._round)[-1])
-            self._round = number
-        return (self._seed + place) % _SEEDS
-
-
-class LocalTorch:
-    """One client's share of the objective.
-
-    Torch's generator is seeded at the first step of each call and of each round of M steps. What random layers draw
-    depends on how many local steps the client took before the call, and on the number of steps in the call: a call that
-    begins within a round has a seed of its own, so three calls of one step draw other numbers than one call of three.
-    """
-
-    def __init__(self, problem: TorchProblem, batches: Minibatches, seeds: RoundSeeds, weight: float) -> None:
-        self._problem, self._batches, self._seeds, self._weight = problem, batches, seeds, weight
-        self._taken = 0  # local steps so far
-
-    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
-        """M or `steps` steps x <- x - alpha·weight·(mini-batch gradient + nu·x); a new array."""
-        flat, rate = self._problem.flat, step_size * self._weight
-        np.copyto(flat.array, model)
-        with torch.random.fork_rng(devices=[]):
-            batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
-            for number, rows in enumerate(batches):
-                self._differentiate(rows, begins=number == 0)
-                flat.values.add_(flat.gradient, alpha=-rate)
-        return flat.array.copy()
-
-    def gradient(self, model: Vector) -> Vector:
-        """weight·(gradient of the next mini-batch + nu·x); a new array."""
-        flat = self._problem.flat
-        np.copyto(flat.array, model)
-        with torch.random.fork_rng(devices=[]):
-            self._differentiate(self._batches.next_batches(1)[0], begins=True)
-        return np.asarray(flat.gradient.numpy() * FLOAT.type(self._weight))
-
-    def skip(self, steps: int) -> None:
-        """Draw what this number of local steps draws."""
-        self._batches.skip_batches(steps)
-        self._taken += steps
-
-    def _differentiate(self, rows: NDArray[np.int64], *, begins: bool) -> None:
-        """Leave the gradient on a mini-batch in the flat module; `begins`: this is the first step of a call."""
-        problem, flat = self._problem, self._problem.flat
-        if begins or self._seeds.begins_round(self._taken):
-            torch.default_generator.manual_seed(self._seeds.at(self._taken))
-        self._taken += 1
-        problem.batch.load(problem.data, rows)
-        flat.differentiate(problem.loss, problem.batch.inputs, problem.batch.labels)
-        if problem.settings.regularisation:
-            flat.gradient.add_(flat.values, alpha=problem.settings.regularisation)
+        assert held is not None
+        return TorchProblem(self, held.data, held.parts, local_steps, seed)

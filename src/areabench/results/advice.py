@@ -11,20 +11,18 @@ import numpy as np
 
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, AsyncSgd, Malenia, Rennala, Ringleader, Ringmaster
-from areabench.experiment.problem_records import Hinge, Logistic
-from areabench.experiment.records import (
-    ConstantSchedule,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    PoissonAggregation,
-    ScheduleSettings,
-    Theorem1Schedule,
-    Theorem2Schedule,
-)
+from areabench.experiment.experiment import Experiment
+from areabench.methods.area import Area
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.criteria import EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.malenia import Malenia
+from areabench.methods.rennala import Rennala
+from areabench.methods.ringleader import Ringleader
+from areabench.methods.ringmaster import Ringmaster
+from areabench.methods.schedules import ConstantSchedule, ScheduleSettings, Theorem1Schedule, Theorem2Schedule
 from areabench.problems.base import Problem
+from areabench.problems.hinge import Hinge
+from areabench.problems.logistic import Logistic
 from areabench.runfile.read import open_run
 from areabench.theory.applied import (
     Rates,
@@ -54,6 +52,7 @@ from areabench.theory.constants import delta
 from areabench.theory.probabilities import EventProbabilities, measured_probabilities
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound, step_limit, theorem_schedule
 from areabench.theory.theorem2 import best_server_rate, lipschitz_bound, lipschitz_step_size
+from areabench.timing.exponential import ExponentialDelays
 
 _LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
 _AS_CLIENTS = 1000  # cost of an iteration without its clients, in clients
@@ -233,7 +232,8 @@ def find(subject: Subject) -> Findings:
 
 
 def _findings1(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
-    clients, problem = subject.experiment.clients, subject.problem
+    clients = subject.experiment.clients
+    problem = subject.problem
     known = curvature_constants(settings, problem)
     limit = step_limit(known, clients.local_steps)
     p_min = settings.least_probability or subject.probabilities.minimum
@@ -273,7 +273,8 @@ def _findings1(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
 
 
 def _findings2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
-    problem, events = subject.problem, subject.probabilities
+    problem = subject.problem
+    events = subject.probabilities
     if settings.distance is None and not subject.solved:
         return Theorem2()
     known = lipschitz_constants(settings, problem)
@@ -309,13 +310,12 @@ def suggestion(subject: Subject) -> Experiment | None:
     criterion = experiment.aggregation
     if subject.counted:
         best = best_server_rate(subject.rates)
-        match criterion:
-            case EveryUpdates():
-                criterion = EveryUpdates(updates=best.whole_updates)
-            case EveryPeriod():
-                criterion = EveryPeriod(period_s=best.period_s)
-            case PoissonAggregation():
-                criterion = PoissonAggregation(rate=best.rate)
+        if criterion.delta is not None:
+            criterion = EveryUpdates(updates=best.whole_updates)
+        elif criterion.random_times:
+            criterion = PoissonAggregation(rate=best.rate)
+        else:
+            criterion = EveryPeriod(period_s=best.period_s)
     changed = replace(experiment, aggregation=criterion, method=replace(experiment.method, step_size=1.0))
     if settings := subject.theorem1:
         if subject.measured and settings.least_probability is None:  # the experiment's rates would give another one

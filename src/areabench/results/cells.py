@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.results.statistics import Quantity, Reach, Spread, reach_of, spread_of
 from areabench.sweeps.read import Result
 

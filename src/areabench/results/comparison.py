@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from areabench.engine.events import Kind, State
 from areabench.errors import UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import flatten
-from areabench.experiment.records import Experiment
 from areabench.runfile.read import Run
 
 Floats = NDArray[np.float64]

@@ -16,30 +16,18 @@ from typing import Any
 import numpy as np
 
 from areabench.engine.events import State
-from areabench.experiment.labels import (
-    METHOD_NAMES,
-    contender_labels,
-    describe_data,
-    describe_rates,
-    flatten,
-    titles,
-    without_step_size,
-    word,
-)
-from areabench.experiment.method_records import Area, MethodSettings
-from areabench.experiment.records import (
-    AggregationSettings,
-    EveryUpdates,
-    Experiment,
-    RateSettings,
-    Record,
-    UniformRates,
-)
+from areabench.experiment.experiment import Experiment, Record
+from areabench.experiment.labels import contender_labels, describe_data, flatten, titles, without_step_size, word
+from areabench.methods import METHODS
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import AggregationSettings, EveryUpdates
 from areabench.results.cells import Cell
 from areabench.results.ranking import QUALITIES, Rank, RankedQuality, rank_cells
 from areabench.results.retention import Rule, Selection, named_rule, rule_of
 from areabench.results.statistics import Quantity
 from areabench.sweeps.read import Result, Sweep
+from areabench.timing.rates import RateSettings, UniformRates
 
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
 
@@ -165,7 +153,7 @@ class Comparison:
         """Methods and rates settings that the rule could not judge, with the reason; and what else it says."""
         by_method = [one for method in self.methods for one in self.entries if one.setting == method.setting]
         said = [(one, one.reason or one.note) for one in by_method]
-        words = [f"{one.label}, {describe_rates(one.rates)}: {what}" for one, what in said if what]
+        words = [f"{one.label}, {one.rates.describe()}: {what}" for one, what in said if what]
         return (*words, *self.rule.notes)
 
     def rank(self, cell: Cell, quality: RankedQuality) -> Rank:
@@ -214,7 +202,7 @@ def arrange(results: Iterable[Result], tuned: Sequence[str] = (), target: float 
 def _in_legend_order(comparison: Comparison) -> Iterable[Entry]:
     for row in comparison.rows.values():
         run = [entry for entry in row if entry.cells]
-        yield from sorted(run, key=lambda entry: [*METHOD_NAMES, entry.method.name].index(entry.method.name))
+        yield from sorted(run, key=lambda entry: [*METHODS, entry.method.name].index(entry.method.name))
 
 
 def _is_judged(result: Result) -> bool:

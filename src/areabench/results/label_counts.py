@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from areabench.engine.data import load_data, split_rows
+from areabench.engine.data import load_data
 from areabench.errors import UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import own_parts
-from areabench.experiment.records import Experiment
-from areabench.problems.callables import BUILT_IN_MODULES
-from areabench.problems.splits import Rows, count_labels
+from areabench.plugins.callables import BUILT_IN_MODULES
+from areabench.problems.splits.rows import Rows, count_labels
 
 
 def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:
@@ -30,5 +30,5 @@ def labels_held(experiment: Experiment, source: Path, cache: Path) -> Rows:
         problem = experiment.problem.name
         raise UserError(f"{source}: problem `{problem}` has no labels to split; take one with [data] and [split]")
     data = load_data(experiment.data, cache)
-    parts = split_rows(experiment.split, data.groups, experiment.clients.count, experiment.seed)
+    parts = experiment.split.rows(data.groups, experiment.clients.count, experiment.seed)
     return count_labels(data.groups, parts, data.classes or int(data.groups.max()) + 1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import get_args
 
-from areabench.experiment.fields import SAMPLE_PATH, Limits
-from areabench.experiment.method_records import MethodSettings
-from areabench.experiment.parse import name_of
-from areabench.methods.catalogue import CATALOGUE
+from areabench.methods import METHODS
+from areabench.methods.base import MethodSettings
+from areabench.settings.keys import Limits
+from areabench.settings.parts import name_of
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,15 @@ class ListedMethod:
 
 
 def listed_methods() -> list[ListedMethod]:
-    """All methods, in the order of the records."""
-    records = [record for record in get_args(MethodSettings) if name_of(record) != SAMPLE_PATH]
-    return [_listed(record) for record in records]
+    """All methods, in the order in which they are registered."""
+    return [_listed(record) for record in METHODS.values()]
 
 
-def _listed(record: type) -> ListedMethod:
-    name, summary = name_of(record), (record.__doc__ or "").partition("\n")[0]
-    about = CATALOGUE[name]
-    return ListedMethod(name, summary, about.chooses, about.limit, about.memory, about.paper, _keys(record))
+def _listed(record: type[MethodSettings]) -> ListedMethod:
+    summary = (record.__doc__ or "").partition("\n")[0]
+    return ListedMethod(
+        name_of(record), summary, record.chooses, record.limit, record.memory, record.paper, _keys(record)
+    )
 
 
 def _keys(record: type) -> tuple[MethodKey, ...]:

@@ -56,8 +56,9 @@ def rank_cells(cells: Sequence[Cell], quality: RankedQuality) -> list[Rank]:
     for index, one, p in zip(tested, known, p_values, strict=True):
         mark: RankMark = "tied" if is_judged and p > SIGNIFICANCE else ""
         found[index] = Rank(mark, False, replace(one, p=p), len(tested))
-    alone = not any(found[index].mark for index in rivals)
-    mark = ("best" if alone else "tied") if is_judged else ""
+    mark = ""
+    if is_judged:
+        mark = "tied" if any(found[index].mark for index in rivals) else "best"
     found[best] = Rank(mark, True, None, len(tested))
     return found
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from areabench.experiment.labels import describe_rates, describe_split
+from areabench.experiment.labels import describe_split
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, comparisons_of
 from areabench.results.ranking import QUALITIES
@@ -59,7 +59,7 @@ def cell_values(comparisons: Sequence[Comparison]) -> Iterator[CellValues]:
 def _values(comparison: Comparison, method: str, cell: Cell) -> Iterator[object]:
     experiment = cell.experiment
     yield from (comparison.sweep, comparison.title, experiment.clients.count, experiment.clients.local_steps)
-    yield from (describe_split(experiment.split), describe_rates(experiment.rates))
+    yield from (describe_split(experiment.split), experiment.rates.describe())
     yield from (experiment.stop.horizon_s, experiment.record.interval_s, method, cell.step_size, cell.tuned or None)
     yield from (comparison.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target)
     yield from (cell.reach.reached, cell.reach.mean_s, cell.reach.rho)

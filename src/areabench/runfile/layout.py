@@ -21,7 +21,7 @@ from areabench.arrays import Vector, crc32
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import ENDED, Provenance, State, Status
 from areabench.errors import RunFileError
-from areabench.experiment.records import Record
+from areabench.experiment.experiment import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
 from areabench.runfile.lock import lock

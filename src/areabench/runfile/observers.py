@@ -21,8 +21,8 @@ from typing import IO, Any
 from areabench.arrays import Vector
 from areabench.engine.events import Event, Kind, Status
 from areabench.errors import UserError
-from areabench.experiment.records import Experiment
-from areabench.problems.callables import load_callable
+from areabench.experiment.experiment import Experiment
+from areabench.plugins.callables import load_callable
 
 METRICS = ("train_loss", "test_accuracy", "squared_distance")
 
@@ -156,7 +156,7 @@ class TensorBoardObserver(Observer):
             from tensorboardX import SummaryWriter  # an extra
         except ImportError as error:
             raise UserError(f"TensorBoard: needs tensorboardX ({error}); `pip install tensorboardX`") from error
-        from areabench.experiment.parse import to_toml
+        from areabench.settings.parse import to_toml
 
         self._writer = SummaryWriter(str(self._folder), flush_secs=2)
         indented = "".join(f"    {line}\n" for line in to_toml(experiment).splitlines())  # Markdown shows it as it is

@@ -16,8 +16,8 @@ from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import CLIENT, ENDED, Kind, State, Status
 from areabench.engine.messages import Flag
 from areabench.errors import RunFileError, UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.records import Experiment
 from areabench.runfile.checksums import check_rows
 from areabench.runfile.layout import (
     DIAGNOSIS,

@@ -26,8 +26,7 @@ from areabench.engine.events import (
 from areabench.engine.messages import digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure, RunFileError, WriteFailure, one_line
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Record
+from areabench.experiment.experiment import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.layout import (
     EVENTS_A_BLOCK,
@@ -47,6 +46,7 @@ from areabench.runfile.layout import (
 )
 from areabench.runfile.lock import Claim
 from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.settings.parse import to_toml
 
 if TYPE_CHECKING:
     from areabench.runfile.read import Run

@@ -16,7 +16,7 @@ from areabench.engine.events import CLIENT, Kind, Provenance, State, Status
 from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.runfile.checksums import Checksums
 from areabench.runfile.layout import (
     DIAGNOSIS,
@@ -35,6 +35,7 @@ from areabench.runfile.open import (
 )
 from areabench.runfile.record import Earlier, Recorder
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
+from areabench.settings.parse import to_toml
 
 
 def good_events(rows: NDArray[Any], clients: int) -> int:

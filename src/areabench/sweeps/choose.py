@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.labels import describe_rates, method_label
-from areabench.experiment.toml import block, read_text, read_toml
+from areabench.experiment.labels import method_label
 from areabench.files import check_signed, replace_text, signed
+from areabench.settings.toml import block, read_text, read_toml
 from areabench.sweeps.file import SweepFile
 from areabench.sweeps.plan import Candidates, Member, SweepPlan, candidates_of, members_at
 from areabench.sweeps.tune import Metric
@@ -125,7 +125,7 @@ def _name(file: SweepFile, group: Candidates) -> str:
     experiment = next((one.experiment for one in members_at(file, group, group.points[0], None)), None)
     if experiment is None:
         return group.method
-    return f"{method_label(experiment.method.name)}, {describe_rates(experiment.rates)}"
+    return f"{method_label(experiment.method.name)}, {experiment.rates.describe()}"
 
 
 def score_of(trials: Sequence[Result], metric: Metric, target: float) -> tuple[float, ...]:

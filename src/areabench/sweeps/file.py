@@ -7,25 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from areabench.experiment.fields import NO_SETTINGS
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import joined_folders
-from areabench.experiment.parse import (
-    PATHS,
-    Location,
-    anchored,
-    apply_overrides,
-    hints_of,
-    options_of,
-    overridden_keys,
-    shown,
-    unknown,
-)
-from areabench.experiment.records import Experiment
-from areabench.experiment.toml import block, key_text, literal, read_text, read_toml
+from areabench.experiment.parse import anchored, path_keys_of
+from areabench.settings.keys import NO_SETTINGS
+from areabench.settings.parse import Location, apply_overrides, hints_of, overridden_keys, records_of, shown, unknown
+from areabench.settings.toml import block, key_text, literal, read_text, read_toml
 from areabench.sweeps.tune import Tune, read_tune
 
 MOST_RUNS = 100_000
@@ -79,7 +70,7 @@ def read_sweep_file(
 ) -> SweepFile:
     """Read a sweep file and what it extends; `overrides` (`section.key=value`) and `changes` go below the grids."""
     table = _read_chain(path, ())
-    apply_overrides(table, overrides)
+    apply_overrides(Experiment, table, overrides)
     table = merged(table, joined_folders(table, changes or {}))
     table = anchored(table, path.parent)
     place = Location(str(path), overridden_keys(overrides))
@@ -166,8 +157,8 @@ def _anchored_grids(table: Table, folder: Path) -> Table:
 
 
 def _anchored_grid(grid: Any, folder: Path) -> Any:
-    for section, names in PATHS.items() if isinstance(grid, dict) else ():
-        entries = grid.get(section)
+    for section, entries in list(grid.items()) if isinstance(grid, dict) else ():
+        names = path_keys_of(section)
         if isinstance(entries, list):  # whole sections
             grid = {**grid, section: [anchored({section: entry}, folder)[section] for entry in entries]}
         for name in names if isinstance(entries, dict) else ():
@@ -231,12 +222,12 @@ def _check_key(section: str, name: str, place: Location) -> None:
 def _known_keys() -> Mapping[str, set[str]]:
     """The keys of each section, those of all its variants together; those on top under an empty name."""
     known = {"": {item.name for item in fields(Experiment)}}
-    for section, kind in hints_of(Experiment).items():
-        records = [option for option in options_of(kind) if is_dataclass(option)]
+    for item in fields(Experiment):
+        records = records_of(item, hints_of(Experiment)[item.name])
         if records:
-            known[section] = {item.name for record in records for item in fields(record)}
-            tables = {item.name for record in records for item in fields(record) if item.default is NO_SETTINGS}
-            known |= {f"{section}.{name}": {_ANY} for name in tables}
+            known[item.name] = {each.name for record in records for each in fields(record)}
+            tables = {each.name for record in records for each in fields(record) if each.default is NO_SETTINGS}
+            known |= {f"{item.name}.{name}": {_ANY} for name in tables}
     return known
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from areabench.engine.events import State
 from areabench.engine.plugins.modules import modules_of
 from areabench.errors import RunFailure, RunFileError, UserError
-from areabench.experiment.records import Experiment, TraceDelays
+from areabench.experiment.experiment import Experiment
 from areabench.files import replace_text
 from areabench.sweeps.outcomes import part_of
 from areabench.sweeps.plan import Member, Share, SweepPlan, Task
@@ -70,10 +70,10 @@ def _is_outdated(path: Path, experiment: Experiment) -> bool:
     """Whether a file that the experiment names has changed since the run: the trace of its delays, or a user module."""
     if modules_of(experiment) and recorded_code_changed(path):
         return True
-    if not isinstance(experiment.delays, TraceDelays):
+    if experiment.delays.source is None:
         return False
     try:
-        return Path(experiment.delays.file).stat().st_mtime_ns > path.stat().st_mtime_ns
+        return Path(experiment.delays.source).stat().st_mtime_ns > path.stat().st_mtime_ns
     except OSError:  # no run yet
         return False
 

@@ -21,10 +21,11 @@ from typing import IO
 from areabench.engine.client import most_ranks
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.launching.mpirun import mpirun_command
 from areabench.launching.watch import PATIENCE_S, end_with_parent, private_tmpdir
 from areabench.progress import SweepProgress
+from areabench.settings.parse import to_toml
 from areabench.sweeps.outcomes import PassOutcome, part_of
 from areabench.sweeps.plan import Pass, Task
 from areabench.transports.signals import Interrupts

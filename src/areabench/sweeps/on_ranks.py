@@ -15,7 +15,7 @@ from typing import NamedTuple
 from areabench.engine.client import most_ranks
 from areabench.engine.events import Status
 from areabench.errors import one_line
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.sweeps.outcomes import PassOutcome, files_of_pass
 from areabench.sweeps.plan import Pass, Task
 from areabench.transports.mpi_run import run_on_mpi

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from areabench.errors import ConfigError, UserError
-from areabench.experiment.fields import slug
-from areabench.experiment.method_records import SFedAvg
-from areabench.experiment.parse import Location, read_experiment, to_toml
-from areabench.experiment.problem_records import DrawnSettings, Regression
-from areabench.experiment.records import Experiment, ListedRates, LognormalRates, NormalRates, RateSettings, TraceDelays
-from areabench.experiment.toml import literal
-from areabench.experiment.traces import check_trace
+from areabench.experiment.experiment import Experiment
+from areabench.experiment.parse import check_trace, read_experiment
 from areabench.kernels import Bits
+from areabench.settings.keys import slug
+from areabench.settings.parse import Location, to_toml
+from areabench.settings.toml import literal
 from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.sweeps.tune import Metric
 
@@ -77,7 +75,7 @@ def plan_sweep(file: SweepFile, name: str) -> SweepPlan:
 def _check_metric(place: Location, metric: Metric, experiments: Sequence[Experiment]) -> None:
     """Refuse a metric that the tuning runs will not have, before they are made."""
     for experiment in experiments if metric != "loss" else ():
-        if isinstance(experiment.problem, DrawnSettings | Regression):
+        if not experiment.problem.has_accuracy:
             raise place.error(
                 f'the problem {experiment.problem.name} has no accuracy to choose by; write metric = "loss"'
             )
@@ -236,8 +234,8 @@ def bits_of(plans: Sequence[SweepPlan]) -> Bits:
 
 def _trace(experiment: Experiment) -> tuple[str, int] | None:
     """What the delays are read from, and for how many clients."""
-    delays = experiment.delays
-    return (delays.file, experiment.clients.count) if isinstance(delays, TraceDelays) else None
+    source = experiment.delays.source
+    return None if source is None else (source, experiment.clients.count)
 
 
 # ---------------------------------------------------------------------------------------------------- shares
@@ -310,7 +308,7 @@ class Pass:
 def expected_cost(experiment: Experiment) -> float:
     """Expected time of a run, evaluation included, in units of a gradient step."""
     stop, record = experiment.stop, experiment.record
-    evaluated = record.snapshots == "grid" and not isinstance(experiment.problem, DrawnSettings)
+    evaluated = record.snapshots == "grid" and experiment.problem.takes_data
     snapshots = (stop.horizon_s or 0.0) / record.interval_s if evaluated else 0.0
     return expected_steps(experiment) + _STEPS_PER_SNAPSHOT * snapshots
 
@@ -335,23 +333,10 @@ def expected_steps(experiment: Experiment) -> float:
 
 def updates_per_second(experiment: Experiment) -> float:
     """Expected updates of all clients together."""
-    rate, method = _mean_rate(experiment.rates), experiment.method
+    rate, method = experiment.rates.mean_rate, experiment.method
     if experiment.delays.per == "step":
         rate /= experiment.clients.local_steps
-    if not isinstance(method, SFedAvg):  # of others that choose clients, an upper bound
+    if method.drawn_per_round is None:  # of others that choose clients, an upper bound
         return experiment.clients.count * rate
-    waits = sum(1 / number for number in range(1, method.clients_per_round + 1))  # the slowest of several exponentials
-    return method.clients_per_round * rate / waits
-
-
-def _mean_rate(rates: RateSettings) -> float:
-    """Mean updates per second of one client."""
-    match rates:
-        case NormalRates():
-            return rates.mean
-        case LognormalRates():
-            return rates.median * math.exp(min(rates.sigma**2 / 2, 50.0))  # a bound: sigma may be large
-        case ListedRates():
-            return sum(rates.values) / len(rates.values)
-        case _:
-            return rates.rate
+    waits = sum(1 / number for number in range(1, method.drawn_per_round + 1))  # the slowest of several exponentials
+    return method.drawn_per_round * rate / waits

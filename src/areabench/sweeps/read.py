@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from areabench.engine.events import ENDED, Kind, State, Status
 from areabench.engine.plugins.modules import checksum, of_text
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.parse import Location, to_toml
-from areabench.experiment.records import Experiment
-from areabench.experiment.toml import literal, read_text, read_toml
+from areabench.experiment.experiment import Experiment
 from areabench.files import check_signed, signed
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.export import Columns, columns_of, inside, write_columns
@@ -28,6 +26,8 @@ from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
+from areabench.settings.parse import Location, to_toml
+from areabench.settings.toml import literal, read_text, read_toml
 from areabench.sweeps.choose import TunedChoice, choose_settings, read_choice, write_choice
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand

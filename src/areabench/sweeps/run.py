@@ -13,9 +13,9 @@ from areabench.engine.events import ENDED, State, Status
 from areabench.engine.plugins.load import check_parts
 from areabench.engine.plugins.trust import unevaluated_text
 from areabench.errors import ConfigError, RunFailure, UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI, SIMULATOR
 from areabench.experiment.module_paths import own_parts
-from areabench.experiment.records import Experiment
 from areabench.progress import Style, SweepProgress
 from areabench.sweeps.folder import SweepState, opened, sweep_state, write_failures
 from areabench.sweeps.mpi import run_in_launches

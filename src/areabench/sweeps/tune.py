@@ -11,11 +11,10 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from areabench.experiment.fields import SAMPLE_PATH
-from areabench.experiment.method_records import MethodSettings
-from areabench.experiment.parse import Location, hints_of, name_of, options_of, shown, unknown
-from areabench.experiment.records import AggregationSettings
-from areabench.experiment.toml import block, literal
+from areabench.methods import AGGREGATIONS, METHODS
+from areabench.settings.parse import Location, hints_of, options_of, shown, unknown
+from areabench.settings.parts import Parts
+from areabench.settings.toml import block, literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +25,7 @@ Search = Literal["grid", "random", "quasi-random"]
 Scale = Literal["log", "linear"]
 _KEYS = ("keys", "budget", "trials", "seed", "metric", "target", "search")
 _SPAN_KEYS = {"from", "to", "scale"}
-_SECTIONS: dict[str, Any] = {"method": MethodSettings, "aggregation": AggregationSettings}
+_SECTIONS = {"method": METHODS, "aggregation": AGGREGATIONS}
 _DIGITS = 4  # of a drawn number, so that file names and tables can be read
 _MOST = 10_000
 
@@ -141,10 +140,9 @@ def _picked(values: tuple[Any, ...] | Span, shares: NDArray[np.float64]) -> list
     return [values[min(int(share * len(values)), len(values) - 1)] for share in shares]
 
 
-def _kinds(section: Any, variant: str) -> Mapping[str, Any]:
-    """The keys of a variant of a section with their types; none of an unknown one."""
-    records = {name_of(record): record for record in get_args(section)}
-    record = records.get(SAMPLE_PATH if ":" in variant else variant)
+def _kinds(parts: Parts, variant: str) -> Mapping[str, Any]:
+    """The keys of a part with their types; none of an unknown one."""
+    record = parts.named(variant)
     hints = {} if record is None else hints_of(record)
     return {name: kind for name, kind in hints.items() if name != "name"}
 
@@ -219,7 +217,7 @@ def _read_keys(table: Any, prefix: str, place: Location) -> Iterator[TunedKey]:
         if not prefix and name not in _SECTIONS:
             raise inner.error(f"is not tuned; tuned are keys of {' and '.join(_SECTIONS)}")
         if prefix and prefix.rstrip(".") in _SECTIONS:
-            known = {item.name for record in get_args(_SECTIONS[prefix[:-1]]) for item in fields(record)} - {"name"}
+            known = {item.name for record in _SECTIONS[prefix[:-1]].records() for item in fields(record)} - {"name"}
             if name not in known:
                 raise inner.error(unknown("key", name, sorted(known)))
         if isinstance(leaf, list):

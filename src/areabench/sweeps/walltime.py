@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from areabench.errors import UserError
-from areabench.experiment.fields import OwnPart
-from areabench.experiment.problem_records import DrawnSettings
-from areabench.experiment.records import EveryPeriod, Experiment, PoissonAggregation, TraceDelays
+from areabench.experiment.experiment import Experiment
 from areabench.sweeps.plan import expected_cost, updates_per_second
 
 SET_UP_S = 120.0  # modules, environment and Python from a shared file system, once per job
@@ -56,8 +54,8 @@ def _duration_s(run: Experiment) -> float:
     if run.stop.horizon_s is not None:
         return run.stop.horizon_s
     assert run.stop.iterations is not None
-    if isinstance(run.delays, TraceDelays | OwnPart):
-        whose = "a trace" if isinstance(run.delays, TraceDelays) else run.delays.name
+    if not run.delays.follows_rates:
+        whose = "a trace" if run.delays.source is not None else run.delays.name
         raise UserError(f"the delays are those of {whose}, and there is no stop.horizon_s; give a --walltime")
     return run.stop.iterations / updates_per_second(run)
 
@@ -65,14 +63,11 @@ def _duration_s(run: Experiment) -> float:
 def _snapshots(run: Experiment) -> float:
     """About how many models are evaluated after the run."""
     record, aggregation, duration_s = run.record, run.aggregation, _duration_s(run)
-    if isinstance(run.problem, DrawnSettings) or record.snapshots == "none":
+    if not run.problem.takes_data or record.snapshots == "none":
         return 1
     if record.snapshots == "grid":
         return duration_s / record.interval_s + 1
-    match aggregation:
-        case EveryPeriod():
-            return duration_s / aggregation.period_s + 1
-        case PoissonAggregation():
-            return duration_s * aggregation.rate + 1
-        case _:
-            return duration_s * updates_per_second(run) / aggregation.updates + 1
+    if aggregation.delta is None:
+        assert aggregation.mean_period_s is not None
+        return duration_s / aggregation.mean_period_s + 1
+    return duration_s * updates_per_second(run) / aggregation.delta + 1

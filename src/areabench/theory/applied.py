@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, AsyncSgd, SFedAvg
-from areabench.experiment.records import (
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    Theorem1Schedule,
-    Theorem2Schedule,
-    TraceDelays,
-)
-from areabench.experiment.traces import read_trace
+from areabench.experiment.experiment import Experiment
+from areabench.methods.schedules import Theorem1Schedule, Theorem2Schedule
 from areabench.problems.base import Problem
 from areabench.problems.optimum import LipschitzProblem, SmoothProblem
 from areabench.theory.constants import Constants, LipschitzConstants
@@ -34,26 +25,24 @@ Rates = NDArray[np.float64]  # updates per second, shape (clients,)
 
 def arrival_rates(experiment: Experiment, rates: Rates) -> Rates:
     """The rates at which clients send: those of a trace follow from its delays."""
-    if not isinstance(experiment.delays, TraceDelays):
-        return rates
-    return np.array([len(delays) / sum(delays) for delays in read_trace(Path(experiment.delays.file), len(rates))])
+    traces = experiment.delays.traces(len(rates))
+    return np.array([len(delays) / sum(delays) for delays in traces]) if traces else rates
 
 
 def server_rate(experiment: Experiment, rates: Rates) -> float:
     """Server steps per second, on average, of the aggregation criterion."""
-    if isinstance(experiment.method, SFedAvg):
+    if experiment.method.drawn_per_round is not None:
         raise UserError(
-            'method.name: "s-fedavg" steps when its round is full; the theorems are about AREA, choose "area"'
+            f'method.name: "{experiment.method.name}" steps when its round is full; the theorems are about AREA, '
+            'choose "area"'
         )
-    if isinstance(experiment.method, AsyncSgd):  # whatever the criterion
+    if experiment.method.steps_each_update:  # whatever the criterion
         return float(rates.sum())
-    match experiment.aggregation:
-        case EveryUpdates(updates=updates):
-            return float(rates.sum()) / updates
-        case EveryPeriod(period_s=period_s):
-            return 1 / period_s
-        case poisson:
-            return poisson.rate
+    aggregation = experiment.aggregation
+    if aggregation.delta is not None:
+        return float(rates.sum()) / aggregation.delta
+    assert aggregation.mean_period_s is not None
+    return 1 / aggregation.mean_period_s
 
 
 def event_probabilities(experiment: Experiment, rates: Rates) -> EventProbabilities:
@@ -72,9 +61,7 @@ def expected_iterations(experiment: Experiment, rates: Rates) -> int:
 
 def convention_of(experiment: Experiment) -> Convention:
     """How the experiment's iterations begin."""
-    method = experiment.method
-    zero_first = isinstance(method, Area) and method.first_message == "zero"
-    return Convention.ZERO_FIRST if zero_first else Convention.ALGORITHM
+    return Convention.ALGORITHM if experiment.method.trains_first else Convention.ZERO_FIRST
 
 
 # ---------------------------------------------------------------------------------------------------- step sizes

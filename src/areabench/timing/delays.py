@@ -5,26 +5,67 @@ Durations are drawn per client and in the order of its rounds, so a simulated an
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, repeat
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.experiment.fields import OwnPart
-from areabench.experiment.records import (
-    Clients,
-    DelaySettings,
-    ExponentialDelays,
-    FixedDelays,
-    TraceDelays,
-)
-from areabench.experiment.traces import read_trace
+from areabench.settings.keys import key
 from areabench.streams import Purpose, Streams, stream
 
-_DRAWS_AHEAD = 16  # durations drawn per call: few, because a simulator may have 100,000 clients
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Clients
+
+Rates = NDArray[np.float64]  # updates per second, shape (clients,)
+Traces = Sequence["array[float]"]  # the delays of each client, where they are known
+
+PER = "what a delay is for: a round, or each local step of it; rates are then local steps per second"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelaySettings:
+    """The section [delays]; the file of each delay model has a record of its own."""
+
+    own: ClassVar[bool] = False  # whether this is a part of the user's own
+    follows_rates: ClassVar[bool] = False  # whether the mean duration is 1/rate
+    memoryless: ClassVar[bool] = False  # whether updates come as a Poisson process
+    certain: ClassVar[bool] = False  # whether no duration is drawn
+    opened_once: ClassVar[bool] = False  # whether a client's durations are asked for once
+
+    name: str = ""
+    per: Literal["round", "step"] = key(PER, "round", written=False)
+
+    @property
+    def source(self) -> str | None:
+        """The file that lists the delays, if there is one."""
+        return None
+
+    def traces(self, clients: int) -> Traces:
+        """The delays of each client where a file lists them; a UserError if it cannot be used."""
+        return ()
+
+    def counts(self, rates: Rates, duration_s: float, traces: Traces) -> Rates | None:
+        """How many delays of each client fit into `duration_s`; None where that is random, or not known."""
+        return None
+
+    def durations(self, client: int, rate: float, generator: Generators, traces: Traces) -> Iterator[float]:
+        """All durations (s) of a client, from its first round on."""
+        raise NotImplementedError
+
+    def opened(self) -> Durations:
+        """What gives the durations of each client of a run."""
+        return self.durations
+
+    def try_out(self, rates: Rates, seed: int) -> None:
+        """Raise a UserError where delays that are not the package's cannot be used."""
+
+
+Generators = Callable[[int], np.random.Generator]  # opens the stream of a client
+Durations = Callable[[int, float, Generators, Traces], Iterator[float]]
 
 
 def drawn_steps(settings: Clients, seed: int, client: int, number: int) -> int:
@@ -66,12 +107,11 @@ class Delays:
         settings: DelaySettings,
         rates: NDArray[np.float64],
         seed: int,
-        own: Callable[[int], Iterator[float]] | None = None,
     ) -> None:
-        """`own` gives all durations of a client, where the settings name a function of the user's own."""
-        self._settings, self._rates = settings, rates
-        self._traces = read_trace(Path(settings.file), len(rates)) if isinstance(settings, TraceDelays) else []
-        self._own = own
+        self._settings = settings
+        self._rates = rates
+        self._traces = settings.traces(len(rates))
+        self._open_durations = settings.opened()
         self.per_step = settings.per == "step"
         self._streams = Streams(seed, Purpose.DELAYS, len(rates))
         self._durations: dict[int, Iterator[float]] = {}
@@ -91,7 +131,8 @@ class Delays:
         All clients tick at multiples of `tick_s`. Where each round begins as the one before ends, no tick is left out
         between two rounds, so that clients with short rounds make as many steps in all as others.
         """
-        begun_s, duration_s = self._passed_s.get(client, 0.0), self.next_s(client)
+        begun_s = self._passed_s.get(client, 0.0)
+        duration_s = self.next_s(client)
         ended_s = self._passed_s[client] = begun_s + duration_s
         return RoundTime(duration_s, min(int(ended_s / tick_s) - int(begun_s / tick_s), most))
 
@@ -106,7 +147,7 @@ class Delays:
             durations = self._open(client)
             if self._begun[client]:
                 next(durations)
-            elif self._own is None:
+            elif not self._settings.opened_once:
                 self._begun[client] = True
                 return next(durations)
             self._durations[client] = durations
@@ -121,26 +162,4 @@ class Delays:
 
     def _open(self, client: int) -> Iterator[float]:
         """All durations of a client, from its first round on."""
-        rate = float(self._rates[client])
-        match self._settings:
-            case ExponentialDelays():
-                return _exponential(rate, self._streams.open(client))
-            case FixedDelays():
-                return repeat(1 / rate)
-            case TraceDelays():
-                return _cycle(self._traces[client])
-            case OwnPart():
-                assert self._own is not None
-                return self._own(client)
-
-
-def _exponential(rate: float, generator: np.random.Generator) -> Iterator[float]:
-    yield generator.standard_exponential() / rate  # alone: at the start no client needs more
-    while True:
-        yield from (generator.standard_exponential(_DRAWS_AHEAD) / rate).tolist()
-
-
-def _cycle(values: Sequence[float]) -> Iterator[float]:
-    """The values again and again; unlike itertools.cycle, without a copy of them."""
-    while True:
-        yield from values
+        return self._open_durations(client, float(self._rates[client]), self._streams.open, self._traces)

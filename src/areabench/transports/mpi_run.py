@@ -22,8 +22,8 @@ from areabench.engine.messages import check_limits
 from areabench.engine.plugins.load import check_parts, exit_failure
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ServerGone, UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import trusted_folders
-from areabench.experiment.records import Experiment
 from areabench.host import Meter, process_began_at
 from areabench.kernels import Kernels, check_bits, kernels_in_force, of_all
 from areabench.privacy.keys import KeyPair

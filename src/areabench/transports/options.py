@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from areabench.experiment.fields import slug
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.progress import Style
+from areabench.settings.keys import slug
 
 
 @dataclass(frozen=True)

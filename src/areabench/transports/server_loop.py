@@ -22,10 +22,10 @@ from areabench.engine.server import Removal
 from areabench.engine.state import RunState
 from areabench.engine.timings import Timings
 from areabench.errors import ClientsLost, RunFailure
-from areabench.experiment.parse import to_toml
 from areabench.runfile.checkpoint import Checkpoint, CheckpointWriter, saved_memories
 from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.transports.clock import Backoff, RealClock
 from areabench.transports.signals import CheckpointTriggers
 

@@ -21,12 +21,10 @@ from areabench.engine.plugins.load import exit_failure
 from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
 from areabench.engine.scenario import Scenario, build_scenario, try_parts
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
-from areabench.experiment.parse import to_toml
-from areabench.experiment.problem_records import Logistic, Median, Robust
-from areabench.experiment.records import Experiment, Theorem1Schedule, Theorem2Schedule
+from areabench.experiment.experiment import Experiment
 from areabench.kernels import Kernels, check_bits, kernels_in_force
+from areabench.plugins.callables import place_in
 from areabench.problems.base import Metrics
-from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import (
     Checkpoint,
@@ -39,6 +37,7 @@ from areabench.runfile.observed import ObservedRecorder
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Earlier, Recorder
+from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads, threads_in_force
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import CheckpointTriggers
@@ -266,10 +265,9 @@ def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None
     """Before the clock starts: solve for the minimiser where it is needed, and try the user's own parts."""
     settings, problem = scenario.experiment.problem, scenario.problem
     try_parts(scenario, cache)
-    wanted = isinstance(settings, Robust | Median) or (isinstance(settings, Logistic) and settings.minimiser)
-    if wanted or isinstance(scenario.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
+    if settings.wants_minimiser or scenario.experiment.schedule.of_theorem:
         progress.close("solving for constants and minimiser")
-        _ = wanted and problem.optimum  # type: ignore[attr-defined]
+        _ = settings.wants_minimiser and problem.optimum  # type: ignore[attr-defined]
         _ = scenario.theorem  # both are kept
         progress.close()
 

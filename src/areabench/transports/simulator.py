@@ -25,11 +25,11 @@ from areabench.engine.messages import INTERRUPTS, USUAL, Flag, Order, Update, Up
 from areabench.engine.scenario import ClientPool, Scenario
 from areabench.engine.server import Removal
 from areabench.engine.state import FirstOrders, Tally
-from areabench.experiment.parse import to_toml
 from areabench.problems.base import Metrics, Problem
 from areabench.runfile.checkpoint import Checkpoint, Pending
 from areabench.runfile.layout import Held
 from areabench.runfile.record import Recorder
+from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads
 from areabench.timing.delays import RoundTime
 

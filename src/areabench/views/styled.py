@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from areabench.experiment.labels import METHOD_COLOURS, METHOD_NAMES
+from areabench.experiment.labels import method_colour
+from areabench.methods import METHODS
 
 LABEL = "cyan"
 HEADING = "bold"
@@ -24,7 +26,6 @@ STATE_STYLES = {
     "done": GOOD, "target reached": GOOD, "running": UNDER_WAY, "waiting": UNDER_WAY, "diverged": DOUBTFUL,
     "stopped": DOUBTFUL, "failed": BAD, "killed": BAD,
 }  # fmt: skip
-_METHOD_STYLES = {name: METHOD_COLOURS[key] for key, label in METHOD_NAMES.items() for name in (key, label)}
 _GAP = "  "  # between the columns of a table
 
 
@@ -56,7 +57,15 @@ class Styled(str):
 def method_word(name: str) -> Styled:
     """The name or label of a method in its colour; a variant ("AREA, gamma = 2") has the colour of its method."""
     method, comma, variant = name.partition(",")
-    return Styled((method, _METHOD_STYLES.get(method, "")), comma + variant)
+    return Styled((method, _method_style(method)), comma + variant)
+
+
+@cache
+def _method_style(word: str) -> str:
+    """The colour of the method that has this name or label; empty where none has."""
+    if word in METHODS:
+        return method_colour(word)
+    return next((record.colour for record in METHODS.values() if record.label == word), "")
 
 
 def state_word(state: str) -> Styled:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import Cause, Diagnosis
 from areabench.engine.events import Kind
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import default_remarks, describe_setting
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Experiment
+from areabench.methods import METHODS
 from areabench.runfile.read import Run, Summary
+from areabench.settings.parse import to_toml
 from areabench.views.styled import (
     BAD,
     DOUBTFUL,
@@ -84,7 +85,8 @@ def _toml_lines(experiment: Experiment) -> list[Styled]:
         elif not equals:
             lines.append(Styled(line))
         else:
-            word = Styled('"', method_word(value.strip('"')), '"') if key == "name" else value
+            name = value.strip('"')
+            word = Styled('"', method_word(name), '"') if key == "name" and name in METHODS else value
             remark = remarks.get(f"{heading}.{key}")
             lines.append(Styled((key, FAINT), equals, word, (f"  # {remark}" if remark else "", FAINT)))
     return lines

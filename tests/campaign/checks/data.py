@@ -10,8 +10,9 @@ from tests.campaign.commands import Room
 from tests.campaign.findings import Finding
 from tests.campaign.processes import Ended
 
-from areabench.experiment.problem_records import Mnist
-from areabench.problems.datasets import mnist_folder, prepare
+from areabench.engine.data import prepare_data
+from areabench.problems.data.images import image_folder
+from areabench.problems.data.mnist import MNIST, Mnist
 
 SAYS = "it is unpacked again"
 MOST_ZEROED = 4096  # bytes
@@ -19,9 +20,9 @@ MOST_ZEROED = 4096  # bytes
 
 def damage_cache(case: Case, room: Room) -> None:
     """Unpack the data and flip a bit of them, or zero some bytes, in place."""
-    prepare(Mnist(), room.cache)
+    prepare_data(Mnist(), room.cache)
     chance = random.Random(case.damage_seed)
-    path = chance.choice(sorted(mnist_folder(room.cache).glob("*.npy")))
+    path = chance.choice(sorted(image_folder(room.cache, MNIST).glob("*.npy")))
     path.chmod(0o644)
     content = path.read_bytes()
     place = chance.randrange(len(content))

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import named_code
-from areabench.experiment.records import Experiment
-from areabench.problems.callables import BUILT_IN_MODULES, file_of
+from areabench.plugins.callables import BUILT_IN_MODULES, file_of
 
 
 @dataclass(frozen=True)

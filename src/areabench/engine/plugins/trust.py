@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.errors import UserError
-from areabench.experiment.fields import PASSED, Passed
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import lies_in, named_code, trusted_file, trusted_folders
-from areabench.experiment.records import Experiment
-from areabench.problems.callables import BUILT_IN_MODULES
+from areabench.plugins.callables import BUILT_IN_MODULES
+from areabench.settings.keys import PASSED, PythonObject
 
 if TYPE_CHECKING:
     from areabench.engine.events import Status
@@ -86,7 +86,7 @@ def _remedy(path: str, folders: Sequence[str]) -> str:
 
 
 def _is_trusted(path: str, trusted: Sequence[str]) -> bool:
-    if isinstance(path, Passed):
+    if isinstance(path, PythonObject):
         return True
     module = path.partition(":")[0]
     files = [trusted_file(each) for each in trusted]

@@ -7,17 +7,44 @@ The model is x = (w, c), the intercept last. Client i descends weight_i·f_i wit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.problem_records import Regression
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset
 from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
 from areabench.problems.minibatches import Minibatches, client_weights
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST, SMALLEST
 from areabench.streams import Purpose, stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(ProblemSettings):
+    """Linear regression with an intercept on data, in float64: least squares, Huber's loss or least absolute errors."""
+
+    takes_targets = True
+    has_accuracy = False
+
+    name: str = "regression"
+    loss: Literal["squared", "huber", "absolute"] = key(
+        "of an error r: r²/2; or |r|; or with `huber` r²/2 up to |r| = `huber_width`, and linear beyond", "squared"
+    )
+    huber_width: float = key("where Huber's loss becomes linear", 1.0, minimum=SMALLEST, maximum=LARGEST)
+    regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0, maximum=LARGEST)
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    weighting: Literal["share", "exact"] = key("as for `logistic`", "exact")
+    start_width: float = key("x starts uniform on (-width, width)", 0.0, minimum=0, maximum=LARGEST)
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        assert held is not None
+        return RegressionProblem(self, held.data, held.parts, local_steps, seed)
+
 
 _ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
 
@@ -30,8 +57,11 @@ class RegressionProblem:
     def __init__(
         self, settings: Regression, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
-        self.settings, self.data, self.parts = settings, data, parts
-        self.local_steps, self.seed = local_steps, seed
+        self.settings = settings
+        self.data = data
+        self.parts = parts
+        self.local_steps = local_steps
+        self.seed = seed
         self.dimension = data.train_features.shape[1] + 1
         self._weights = client_weights(parts, settings.weighting)
 
@@ -81,7 +111,8 @@ class RegressionProblem:
         total = np.full(len(models), 0.0 if with_loss else np.nan)
         if not models or not with_loss:
             return Metrics.of(total)
-        points, labels = np.asarray(models, dtype=FLOAT), self.data.train_labels
+        points = np.asarray(models, dtype=FLOAT)
+        labels = self.data.train_labels
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             for first in range(0, len(labels), _ROWS_AT_ONCE):
                 rows = slice(first, first + _ROWS_AT_ONCE)

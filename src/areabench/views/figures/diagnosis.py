@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import TOLERANCE, Cause, Diagnosis
 from areabench.engine.fairness import CHANCE
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import method_colour, method_label
-from areabench.experiment.records import Experiment
 from areabench.views.figures.style import LIMIT_LINE, entitle, grid, label_axes, label_log_axis, legend, styled
 
 _BLUE = "#0072B2"

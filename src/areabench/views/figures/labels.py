@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import describe_data
-from areabench.experiment.records import Experiment
 from areabench.views.figures.style import entitle, label_axes, styled
 
 MOST_CLIENTS = 256  # more dots would be too small to see

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from areabench.errors import UserError
-from areabench.experiment.labels import describe_rates, describe_setting, method_colour, method_label
+from areabench.experiment.labels import describe_setting, method_colour, method_label
 from areabench.results.comparison import Floats, Pair, RunComparison, arrivals, curve_of, time_shifts
 from areabench.results.statistics import Quantity
 from areabench.runfile.read import Run
@@ -98,7 +98,7 @@ def draw_comparison(first: Run, second: Run, found: RunComparison) -> Figure:
     """Four panels over time: loss, accuracy, updates so far, and the time shift of common arrivals."""
     experiment = first.experiment
     method = experiment.method
-    setting = f"{describe_setting(experiment)}, rates {describe_rates(experiment.rates)}, seed {experiment.seed}"
+    setting = f"{describe_setting(experiment)}, rates {experiment.rates.describe()}, seed {experiment.seed}"
     heading = f"One experiment, two runs: {method_label(method.name)}, α = {method.step_size:g}\n{setting}"
     figure = Figure(figsize=(10, 7), layout="constrained")
     figure.suptitle(heading, fontsize="medium")

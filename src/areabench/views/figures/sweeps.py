@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from areabench.experiment.labels import describe_rates, method_colour
+from areabench.experiment.labels import method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry
 from areabench.results.statistics import (
@@ -87,7 +87,7 @@ def panels(
         axes = axes[:, :columns]
         entitle(figure, words)
     for rates, row_axes in zip(comparison.rows, axes, strict=True):
-        row_axes[0].set_title(f"rates {describe_rates(rates)}", loc="left", fontsize="small")
+        row_axes[0].set_title(f"rates {rates.describe()}", loc="left", fontsize="small")
     return figure, axes
 
 

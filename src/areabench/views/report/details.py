@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from areabench.engine.events import Kind
 from areabench.engine.plugins.trust import command_on, unvouched
 from areabench.errors import UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import describe_data
-from areabench.experiment.problem_records import DataSettings, SplitSettings
-from areabench.experiment.records import Experiment
+from areabench.problems.data.settings import DataSettings
+from areabench.problems.splits.rows import SplitSettings
 from areabench.results.diagnosis import diagnosis_of
 from areabench.results.grouping import Comparison
 from areabench.results.label_counts import recorded_labels

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.engine.events import ENDED, State
-from areabench.experiment.labels import describe_rates, method_colour
+from areabench.experiment.labels import method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry, arrange
 from areabench.results.ranking import QUALITIES, rank_cells
@@ -78,7 +78,7 @@ class Arranged:
         for page in self.pages:
             differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
             title = page.caption if titles[page.caption] == 1 else f"{page.caption}, {differing}"
-            rates = tuple(describe_rates(rates) for rates in page.rows)
+            rates = tuple(rates.describe() for rates in page.rows)
             yield ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
 
 

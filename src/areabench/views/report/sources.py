@@ -9,8 +9,8 @@ from pathlib import Path
 
 from areabench.engine.events import ENDED
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.labels import describe_rates, method_label
-from areabench.experiment.records import Experiment, Record
+from areabench.experiment.experiment import Experiment, Record
+from areabench.experiment.labels import method_label
 from areabench.runfile.read import open_run
 from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_result
 from areabench.views.report.records import Absent
@@ -117,7 +117,7 @@ def _absent(sweep: Sweep) -> Iterator[Absent]:
             yield Absent(str(path), f"{settings}, seed {member.seed}", "invalid", member.error)
             continue
         method = experiment.method
-        rates = describe_rates(experiment.rates)
+        rates = experiment.rates.describe()
         what = f"{method_label(method.name)}, α = {method.step_size:g}, {rates}, seed {experiment.seed}"
         if member.file in failures:
             yield Absent(str(path), what, "failed", failures[member.file])

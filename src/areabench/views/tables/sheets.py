@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from areabench.experiment.labels import describe_rates
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry
 from areabench.results.ranking import QUALITIES, RankedQuality
@@ -29,7 +28,7 @@ def plain_sheet(comparison: Comparison, spread: SpreadName = "interval") -> Shee
     block = ["α", "ρ", "test accuracy %", "loss"]
     if has_gaps(comparison):
         block.append("trials")
-    rates = [Heading(describe_rates(rates), len(block)) for rates in comparison.rows]
+    rates = [Heading(rates.describe(), len(block)) for rates in comparison.rows]
     groups = []
     for entry in comparison.methods:  # which is named in its first line; one empty line where nothing is kept
         name = TableCell(entry.label, kind="method")
@@ -73,7 +72,7 @@ def difference_sheet(comparison: Comparison) -> Sheet | None:
         headings=(),
         columns=("method", "α", *(word for each in qualities for word in (f"Δ {words[each]}", "p"))),
         groups=tuple(
-            Group(tuple(_difference_rows(comparison, row, qualities)), describe_rates(rates))
+            Group(tuple(_difference_rows(comparison, row, qualities)), rates.describe())
             for rates, row in comparison.rows.items()
         ),
         notes=(*notes, *_power_notes(comparison)),

@@ -10,9 +10,8 @@ import numpy as np
 from areabench.engine.diagnosis import TOLERANCE
 from areabench.engine.events import Kind, State
 from areabench.engine.fairness import Expected, expected_updates
-from areabench.experiment.fields import OwnPart
 from areabench.experiment.labels import describe_setting
-from areabench.experiment.method_records import SFedAvg
+from areabench.settings.keys import is_own
 from areabench.views.watch.quality import Quality
 from areabench.views.watch.tail import Observation
 
@@ -166,7 +165,7 @@ def _expected(seen: Observation, *, is_counted: bool) -> Expected:
     if seen.time_s <= 0:
         nothing = np.zeros(len(facts.clients))
         return Expected(nothing, nothing, nothing)
-    if isinstance(facts.experiment.method, SFedAvg) and not is_counted:
+    if facts.experiment.method.drawn_per_round is not None and not is_counted:
         unknown = np.full(len(facts.clients), np.nan)  # the expected count is a share of all updates
         return Expected(unknown, unknown, unknown)
     tolerance = 0.0 if facts.transport == "simulator" else TOLERANCE
@@ -176,7 +175,7 @@ def _expected(seen: Observation, *, is_counted: bool) -> Expected:
 
 def _nominal(seen: Observation, expected: Expected) -> float:
     experiment = seen.facts.experiment
-    if not experiment.method.client_driven or experiment.delays.per == "step" or isinstance(experiment.delays, OwnPart):
+    if not experiment.method.client_driven or experiment.delays.per == "step" or is_own(experiment.delays):
         return math.nan
     if experiment.delays.name != "trace":
         return float(seen.facts.clients["rate"].sum())

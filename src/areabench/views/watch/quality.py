@@ -14,7 +14,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.errors import UserError, one_line
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.problems.base import Problem
 
 _LEAST_PAUSE_S = 5.0  # between two evaluations

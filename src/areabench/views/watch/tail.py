@@ -23,8 +23,8 @@ from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.fairness import Traces, traces_of
 from areabench.engine.messages import digest
 from areabench.errors import RunFileError, UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
-from areabench.experiment.records import Experiment
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen

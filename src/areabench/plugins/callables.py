@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from areabench.errors import UserError
-from areabench.experiment.fields import PASSED, Passed
+from areabench.settings.keys import PASSED, PythonObject
 
 # A file from anybody may name all that they hold: it may be called with tensors.
 BUILT_IN_MODULES = ("areabench.problems.examples", "torch.nn.functional")
@@ -21,7 +21,8 @@ BUILT_IN_MODULES = ("areabench.problems.examples", "torch.nn.functional")
 @contextmanager
 def installed_only() -> Iterator[None]:
     """A context in which imports find what is installed, and nothing that lies in the current folder."""
-    before, here = sys.path[:], Path.cwd().resolve()
+    before = sys.path[:]
+    here = Path.cwd().resolve()
     sys.path[:] = [each for each in before if Path(each).resolve() != here]  # an empty entry is the current folder
     try:
         yield
@@ -38,7 +39,7 @@ def look_in(folders: Sequence[str]) -> None:
 
 def load_callable(path: str, setting: str) -> Callable[..., Any]:
     """The function that an import path `package.module:function` names; `setting` is the key of the path."""
-    if isinstance(path, Passed):
+    if isinstance(path, PythonObject):
         return path.function
     where, colon, name = path.partition(":")
     if where == PASSED:
@@ -71,7 +72,8 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
 def _check_not_hidden(module: ModuleType, words: str) -> None:
     """Refuse a module that Python has loaded in place of the one that the search finds first."""
     top = sys.modules[module.__name__.partition(".")[0]]
-    spec, found = PathFinder.find_spec(top.__name__), getattr(top, "__file__", None)
+    spec = PathFinder.find_spec(top.__name__)
+    found = getattr(top, "__file__", None)
     if spec is None or spec.origin is None or (found and Path(found).resolve() == Path(spec.origin).resolve()):
         return
     raise UserError(
@@ -82,7 +84,9 @@ def _check_not_hidden(module: ModuleType, words: str) -> None:
 
 def place_in(error: BaseException, *modules: str) -> str:
     """Where in one of these modules an error was raised: ` at FILE, line 7`; empty if elsewhere."""
-    files, place, trace = {file_of(name) for name in modules}, "", error.__traceback__
+    files = {file_of(name) for name in modules}
+    place = ""
+    trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename in files or trace.tb_frame.f_globals.get("__name__") in modules:
             place = f" at {Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno}"

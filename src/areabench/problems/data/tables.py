@@ -4,55 +4,28 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.problem_records import File, ScikitLearn
+from areabench.problems.data.formats import FileSamples, RawSamples
 from areabench.problems.datasets import Dataset, frozen, is_sparse
-from areabench.problems.sources.formats import FileSamples, RawSamples, read_samples
+
+if TYPE_CHECKING:
+    from areabench.problems.data.file import File
+    from areabench.problems.data.scikit_learn import ScikitLearn
+
 
 _DRAW_ENTROPY = 0x74657374  # keeps the stream of this draw apart from those of `streams`
 _MANY_CLASSES = 100  # more of them, with fewer than two samples each on average, are numbers to predict
 
 
-def load_file(settings: File) -> Dataset:
-    """The data set of one file, or of one file for training and one for testing."""
-    found = read_samples(Path(settings.file), settings.label)
-    if settings.test_file is not None:
-        found = FileSamples(found.train, read_samples(Path(settings.test_file), settings.label).train)
-    if settings.dense:
-        found = FileSamples(_dense(found.train), found.test and _dense(found.test))
-    data = _dataset(Path(settings.file).name, f"data file {settings.file}", found, settings, settings.task)
-    scale = settings.scale
-    if scale is None:
-        scale = 1 / 255 if data.train_features.dtype == np.uint8 else 1.0
-    data = replace(data, scale=scale)
-    return _with_intercept(data) if settings.intercept else data
-
-
-def load_scikit_learn(settings: ScikitLearn) -> Dataset:
-    """One of scikit-learn's tables."""
-    try:
-        bunch = getattr(importlib.import_module("sklearn.datasets"), f"load_{settings.set}")()
-    except ImportError as error:
-        raise UserError(
-            f"data `scikit-learn` needs scikit-learn, which cannot be imported ({error}); pip install scikit-learn"
-        ) from error
-    names = getattr(bunch, "target_names", None)
-    labels = bunch.target if names is None else np.asarray(names)[bunch.target]
-    task = "regression" if names is None else "classification"
-    found = FileSamples(RawSamples(bunch.data, labels))
-    data = _dataset(settings.set, f"data set {settings.set}", found, settings, task)
-    return _with_intercept(data) if settings.intercept else data
-
-
-def _dataset(name: str, source: str, found: FileSamples, settings: File | ScikitLearn, task: str) -> Dataset:
+def dataset_of(name: str, source: str, found: FileSamples, settings: File | ScikitLearn, task: str) -> Dataset:
     """The data set, its features not multiplied by anything; `source` begins an error."""
-    train, test = found.train, found.test
+    train = found.train
+    test = found.test
     if test is None:
         train, test = _drawn(train, settings.test_share, settings.seed, source)
     train, test = _of_equal_width(train, test, source)
@@ -69,9 +42,10 @@ def _dataset(name: str, source: str, found: FileSamples, settings: File | Scikit
     return Dataset(name, features[0], train_labels, features[1], test_labels, len(names), 1.0, names)
 
 
-def _with_intercept(data: Dataset) -> Dataset:
+def with_intercept(data: Dataset) -> Dataset:
     """The data set with one more feature, which a model sees as 1; as nearly 1 as whole numbers allow."""
-    kind, value = data.train_features.dtype, 1 / data.scale
+    kind = data.train_features.dtype
+    value = 1 / data.scale
     if kind.kind in "ui":
         value = min(max(1, round(value)), np.iinfo(kind).max)
 
@@ -100,7 +74,8 @@ def _drawn(samples: RawSamples, share: float, seed: int, source: str) -> tuple[R
         _refuse(source, f"{count} samples leave none to train on with data.test_share = {share}", "take more samples")
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _DRAW_ENTROPY])))
     order = generator.permutation(count)
-    train, test = np.sort(order[tested:]), np.sort(order[:tested])
+    train = np.sort(order[tested:])
+    test = np.sort(order[:tested])
     return tuple(RawSamples(samples.features[rows], samples.labels[rows]) for rows in (train, test))  # type: ignore[return-value]
 
 
@@ -117,7 +92,8 @@ def _of_equal_width(train: RawSamples, test: RawSamples, source: str) -> tuple[R
     return RawSamples(wider[0], train.labels), RawSamples(wider[1], test.labels)
 
 
-def _dense(samples: RawSamples) -> RawSamples:
+def dense(samples: RawSamples) -> RawSamples:
+    """Samples whose features are an array."""
     return RawSamples(samples.features.toarray(), samples.labels) if is_sparse(samples.features) else samples
 
 
@@ -140,7 +116,8 @@ def _check_features(features: Any, source: str) -> None:
 def _standardised(train: RawSamples, test: RawSamples, source: str) -> tuple[RawSamples, RawSamples]:
     if is_sparse(train.features):
         _refuse(source, "data.standardise would fill a sparse array", "leave it out, or set data.dense = true")
-    mean, deviation = train.features.mean(axis=0, dtype=np.float64), train.features.std(axis=0, dtype=np.float64)
+    mean = train.features.mean(axis=0, dtype=np.float64)
+    deviation = train.features.std(axis=0, dtype=np.float64)
     deviation[deviation == 0] = 1.0  # a constant feature becomes 0
     return tuple(RawSamples((part.features - mean) / deviation, part.labels) for part in (train, test))  # type: ignore[return-value]
 

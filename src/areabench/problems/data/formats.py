@@ -107,7 +107,8 @@ def _read_npz(path: Path, content: bytes) -> FileSamples:
 
 
 def _paired(path: Path, arrays: dict[str, NDArray[Any]], names: tuple[str, ...]) -> RawSamples:
-    features, labels = arrays[names[0]], arrays[names[1]]
+    features = arrays[names[0]]
+    labels = arrays[names[1]]
     if features.ndim < 2 or labels.size != len(labels) or len(labels) != len(features):
         _refuse(
             path,

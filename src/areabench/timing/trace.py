@@ -1,25 +1,55 @@
-"""Traces: the delays of each client, read from a CSV file."""
+"""Delays from a trace: a CSV file lists those of each client."""
 
 from __future__ import annotations
 
 import csv
 import math
 from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
+
 from areabench.errors import UserError
-from areabench.experiment.checks import check_updates
-from areabench.experiment.records import Experiment, TraceDelays
+from areabench.settings.keys import key
+from areabench.timing.delays import DelaySettings, Generators, Rates, Traces
 
 _HEADER = ["client", "delay_s"]
 
 
-def check_trace(experiment: Experiment) -> None:
-    """Refuse an experiment whose trace cannot be used."""
-    if isinstance(experiment.delays, TraceDelays):
-        traces = read_trace(Path(experiment.delays.file), experiment.clients.count)
-        check_updates(experiment, sum(len(delays) / sum(delays) for delays in traces), "delays.file")
+@dataclass(frozen=True, kw_only=True)
+class TraceDelays(DelaySettings):
+    """From a CSV file with the columns `client,delay_s`; a client's rows are used in order, then again."""
+
+    name: str = "trace"
+    file: str = key("path of the CSV file, relative to the experiment file", path=True)
+
+    @property
+    def source(self) -> str | None:
+        """The trace."""
+        return self.file
+
+    def traces(self, clients: int) -> Traces:
+        """As the file lists them."""
+        return read_trace(Path(self.file), clients)
+
+    def counts(self, rates: Rates, duration_s: float, traces: Traces) -> Rates | None:
+        """From the beginning of the trace, again and again."""
+        if not traces:  # its file is missing
+            return None
+        counts = []
+        for trace in traces:
+            ends_s = np.cumsum(trace)
+            whole, rest_s = divmod(duration_s, ends_s[-1])
+            counts.append(whole * len(trace) + np.searchsorted(ends_s, rest_s, side="right"))
+        return np.array(counts, dtype=np.float64)
+
+    def durations(self, client: int, rate: float, generator: Generators, traces: Traces) -> Iterator[float]:
+        """The trace again and again; unlike itertools.cycle, without a copy of it."""
+        while True:
+            yield from traces[client]
 
 
 def read_trace(path: Path, clients: int) -> list[array[float]]:
@@ -55,7 +85,8 @@ def _read_row(row: list[str], traces: list[array[float]], location: str) -> None
     """Append one row's delay to its client's trace; `location` begins the error."""
     if len(row) != len(_HEADER):
         raise UserError(f"{location}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
-    client, delay_s = _client_number(row[0], len(traces), location), _delay(row[1], location)
+    client = _client_number(row[0], len(traces), location)
+    delay_s = _delay(row[1], location)
     traces[client].append(delay_s)
 
 

@@ -1,7 +1,7 @@
 """What the records of an experiment are made of: documented keys with limits, and parts that are the user's own.
 
 An own part is a function that a section names by import path, and its settings. Both are plain data here: reading an
-experiment imports nothing that it names. `areabench.engine.plugins.load` calls the functions.
+experiment imports nothing that it names. `areabench.plugins` calls the functions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeGuard
+
+if TYPE_CHECKING:
+    from areabench.settings.parts import Parts
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,23 @@ class Limits:
 _NO_DEFAULT: Any = object()
 
 
-def key(doc: str, default: Any = _NO_DEFAULT, *, unit: str = "", written: bool = True, **bounds: float) -> Any:
-    """One documented key of an experiment file; `bounds` are the numbers of `Limits`.
+def key(
+    doc: str, default: Any = _NO_DEFAULT, *, unit: str = "", written: bool = True, path: bool = False, **bounds: float
+) -> Any:
+    """One documented key of an experiment file; `bounds` are the numbers of `Limits`, and a `path` may be relative.
 
     One that is not `written` is left out at its default where an experiment is written as TOML: a key that was added
     later leaves the text of earlier experiments, and with it the names of their run files, as they were.
     """
-    metadata = {"limits": Limits(doc, unit, **bounds), "written": written}
+    return _field(default, {"limits": Limits(doc, unit, **bounds), "written": written, "path": path})
+
+
+def section(parts: Parts, default: Any = _NO_DEFAULT) -> Any:
+    """A section whose `name` chooses one of these parts."""
+    return _field(default, {"parts": parts})
+
+
+def _field(default: Any, metadata: dict[str, Any]) -> Any:
     return field(metadata=metadata) if default is _NO_DEFAULT else field(default=default, metadata=metadata)
 
 
@@ -87,12 +100,12 @@ class Settings(Mapping[str, Value]):
 PASSED = "python"  # stands for the module of an object that Python code has passed
 
 
-class Passed(str):
+class PythonObject(str):
     """The name of a part that Python code passes as an object, `python:name`, and the function that gives the part."""
 
     function: Callable[..., Any]
 
-    def __new__(cls, path: str, function: Callable[..., Any] = object) -> Passed:
+    def __new__(cls, path: str, function: Callable[..., Any] = object) -> PythonObject:
         """The name; the default is for `copy` and `pickle`, which set the function afterwards."""
         made = super().__new__(cls, path)
         made.function = function
@@ -100,25 +113,30 @@ class Passed(str):
 
 
 NO_SETTINGS = Settings()
-_SETTINGS = "keyword arguments of the function: true, false, numbers, strings, or lists of them"
+SETTINGS_DOC = "keyword arguments of the function: true, false, numbers, strings, or lists of them"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnPart:
-    """A function of the user's own, which is executed."""
+class OwnPart(Protocol):
+    """A part of the user's own, which is executed: the import path of a function, and its settings."""
 
-    name: str = SAMPLE_PATH
-    settings: Settings = key(_SETTINGS, NO_SETTINGS)
+    section: ClassVar[str]  # that names it
+    base: ClassVar[type]  # of the settings of such parts
+    given: ClassVar[tuple[str, ...]]  # what the function may take in addition to its settings, by name
+
+    @property
+    def name(self) -> str:
+        """The import path."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """The function's keyword arguments."""
+        ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnMethod:
-    """A function of the user's own, which is executed."""
-
-    client_driven: ClassVar[bool] = False  # it need not be
-    name: str = SAMPLE_PATH
-    step_size: float = key("step size alpha of the clients", above=0)
-    settings: Settings = key(_SETTINGS, NO_SETTINGS)
+def is_own(part: object) -> TypeGuard[OwnPart]:
+    """Whether a part of an experiment is the user's own."""
+    return bool(getattr(part, "own", False))
 
 
 def is_import_path(text: object) -> bool:

@@ -1,0 +1,1 @@
+"""Functions of the user's own, which an experiment names: found, held against their settings, and called."""

@@ -1,0 +1,81 @@
+"""Gaussian blobs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.problems.data.settings import DataSettings
+from areabench.problems.datasets import Dataset, frozen
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST, LARGEST_SIZE
+
+_SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
+_SYNTHETIC_WIDTH = 3.0  # standard deviations that map to half the range of uint8; values beyond are clipped
+_VALUES_AT_ONCE = 2**18  # of synthetic samples drawn per call: their float64 copies stay in the cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(DataSettings):
+    """Gaussian blobs, one per class, as uint8 features; the same for all trials."""
+
+    name: str = "synthetic"
+    train_samples: int = key("training samples", 2000, unit="samples", minimum=1, maximum=LARGEST_SIZE)
+    test_samples: int = key("test samples", 500, unit="samples", minimum=1, maximum=LARGEST_SIZE)
+    features: int = key("features per sample", 20, minimum=1, maximum=LARGEST_SIZE)
+    classes: int = key("classes", 10, minimum=2, maximum=255)
+    spread: float = key(
+        "standard deviation within a class, in units of the spread between classes", 1.0, minimum=0, maximum=LARGEST
+    )
+    seed: int = key("seed of the data", 0, minimum=0, below=2**32)
+
+    @property
+    def model_entries(self) -> int | None:
+        """As the keys say."""
+        return self.features * self.classes
+
+    def load(self, cache: Path) -> Dataset:
+        """Blobs around centres from N(0, 1), one per class; training and test samples have separate streams."""
+        centres = _synthetic_stream(self, 0).standard_normal((self.classes, self.features))
+        train = _synthetic_stream(self, 1)
+        test = _synthetic_stream(self, 2)
+        train_features, train_labels = _draw_blobs(self, centres, self.train_samples, train)
+        test_features, test_labels = _draw_blobs(self, centres, self.test_samples, test)
+        return Dataset(
+            "synthetic", train_features, train_labels, test_features, test_labels, self.classes, scale=1 / 255
+        )
+
+
+def _synthetic_stream(settings: Synthetic, part: int) -> np.random.Generator:
+    entropy = [settings.seed, _SYNTHETIC_ENTROPY, part]
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+
+
+def _draw_blobs(
+    settings: Synthetic, centres: NDArray[np.float64], samples: int, generator: np.random.Generator
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Features (samples, features) and labels; the labels as balanced as can be, in random order."""
+    labels = generator.permutation(np.arange(samples, dtype=np.int64) % settings.classes)
+    features = np.empty((samples, settings.features), dtype=np.uint8)
+    deviation = math.hypot(1.0, settings.spread)
+    standardised = centres / deviation
+    rows_at_once = max(1, _VALUES_AT_ONCE // settings.features)
+    for first in range(0, samples, rows_at_once):
+        rows = slice(first, first + rows_at_once)
+        values = generator.standard_normal(features[rows].shape)
+        values *= settings.spread / deviation
+        values += standardised[labels[rows]]
+        features[rows] = _to_range(values)
+    return frozen(features), frozen(labels)
+
+
+def _to_range(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Whole numbers from 0 to 255: 0 in the middle, three standard deviations at the ends; changes the values."""
+    values *= 127.5 / _SYNTHETIC_WIDTH
+    values += 127.5
+    np.rint(values, out=values)
+    return np.clip(values, 0, 255, out=values)

@@ -1,1 +1,0 @@
-"""Samples from outside the package: how their files are read, and how a data set is made of them."""

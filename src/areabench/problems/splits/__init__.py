@@ -1,0 +1,1 @@
+"""Splits: one file each."""

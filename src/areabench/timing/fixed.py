@@ -1,0 +1,29 @@
+"""Fixed delays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+
+from areabench.timing.delays import DelaySettings, Generators, Rates, Traces
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedDelays(DelaySettings):
+    """Exactly 1/rate between two updates of a client, computing included."""
+
+    follows_rates = True
+    certain = True
+
+    name: str = "fixed"
+
+    def counts(self, rates: Rates, duration_s: float, traces: Traces) -> Rates | None:
+        """Whole rounds."""
+        return np.floor(rates * duration_s + 1e-9)
+
+    def durations(self, client: int, rate: float, generator: Generators, traces: Traces) -> Iterator[float]:
+        """Always the same."""
+        return repeat(1 / rate)
