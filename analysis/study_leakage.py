@@ -31,7 +31,7 @@ from studies.leakage_trials import (
 )
 
 from areabench.experiment.labels import method_label
-from areabench.progress import write_live
+from areabench.progress import Show, terminal_bar
 from areabench.results.statistics import SIGNIFICANCE, holm, paired_difference
 from areabench.threads import limited_threads
 from areabench.views.figures.style import save
@@ -421,9 +421,9 @@ def write_page(plan: Plan, found: Found, page: Path) -> None:
 def main(plan: Plan, page: Path) -> None:
     """Run, attack, write the page."""
     page.parent.mkdir(parents=True, exist_ok=True)
-    show = write_live if sys.stderr.isatty() else lambda _words: None
-    found = run_plan(plan, show)
-    show("")
+    show: Show = terminal_bar() if sys.stderr.isatty() else lambda _share, _words: None
+    found = run_plan(plan, lambda words: show(None, words))
+    show(None, "")
     write_page(plan, found, page)
 
 

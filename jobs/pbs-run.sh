@@ -1,14 +1,15 @@
 #!/bin/bash
-# One run of benchmarks/experiments/paper/paper.toml, on 129 MPI ranks: the server, and 128 worker ranks of
-#   one client each.
+# One run of benchmarks/experiments/paper/paper.toml on 129 MPI ranks: the server, and 128 worker ranks of one
+#   client each.
+# Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
+# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s
+#   per run to start and drain + 0.2 s x 151 snapshots to evaluate.
+# A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4).
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
 #PBS -N paper-area-1
-# Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
 #PBS -l select=1:ncpus=33:mpiprocs=33+3:ncpus=32:mpiprocs=32
 #PBS -l place=scatter:excl
-# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s
-#   per run to start and drain + 0.2 s x 151 snapshots to evaluate.
 #PBS -l walltime=00:05:00
 #PBS -r y
 #PBS -j oe

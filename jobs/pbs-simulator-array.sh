@@ -1,14 +1,14 @@
 #!/bin/bash
 # The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each
 #   in the simulator, on 8 cores.
+# Walltime: 120 s set-up + 0.5 ms x 1,370,432 gradient steps (evaluation included) of 56 runs on 8 cores.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
 #PBS -N M_1_n_128_non_i
 #PBS -l select=1:ncpus=8
 #PBS -l place=scatter
-#PBS -J 1-10
-# Walltime: 120 s set-up + 0.5 ms x 1,370,432 gradient steps (evaluation included) of 56 runs on 8 cores.
 #PBS -l walltime=00:04:00
+#PBS -J 1-10
 #PBS -r y
 #PBS -j oe
 

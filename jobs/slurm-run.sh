@@ -1,23 +1,23 @@
 #!/bin/bash
-# One run of benchmarks/experiments/paper/paper.toml, on 129 MPI ranks: the server, and 128 worker ranks of
-#   one client each.
+# One run of benchmarks/experiments/paper/paper.toml on 129 MPI ranks: the server, and 128 worker ranks of one
+#   client each.
+# Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
+# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s
+#   per run to start and drain + 0.2 s x 151 snapshots to evaluate.
+# A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4).
 # Submit it with `sbatch FILE` in the folder that the paths below start at.
 #SBATCH --job-name=paper-area-1
-# Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
 #SBATCH --nodes=4
 #SBATCH --ntasks=129
 #SBATCH --ntasks-per-node=33
 #SBATCH --cpus-per-task=1
 #SBATCH --threads-per-core=1
-# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s
-#   per run to start and drain + 0.2 s x 151 snapshots to evaluate.
 #SBATCH --time=00:05:00
-#SBATCH --exclusive
-# A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4).
 #SBATCH --signal=USR1@60
+#SBATCH --output=%x-%j.out
+#SBATCH --exclusive
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=%x-%j.out
 
 cd "$SLURM_SUBMIT_DIR" || exit 1
 module load python || exit 1

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each
 #   in the simulator, on 8 cores.
+# Walltime: 120 s set-up + 0.5 ms x 1,370,432 gradient steps (evaluation included) of 56 runs on 8 cores.
 # Submit it with `sbatch FILE` in the folder that the paths below start at.
 #SBATCH --job-name=M_1_n_128_non_iid
 #SBATCH --nodes=1
@@ -8,11 +9,10 @@
 #SBATCH --cpus-per-task=8
 #SBATCH --threads-per-core=1
 #SBATCH --array=1-10
-# Walltime: 120 s set-up + 0.5 ms x 1,370,432 gradient steps (evaluation included) of 56 runs on 8 cores.
 #SBATCH --time=00:04:00
+#SBATCH --output=%x-%A_%a.out
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=%x-%A_%a.out
 
 cd "$SLURM_SUBMIT_DIR" || exit 1
 module load python || exit 1

@@ -8,20 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from studies.letters import common_legend, typeset
 from studies.points import Point, misfit
 from studies.statistics import Floats, band
 
 from areabench.experiment.labels import method_label
 from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.views.figures.style import (
-    common_legend,
     entitle,
     grid,
     label_axes,
     label_log_axis,
     method_style,
     styled,
-    typeset,
 )
 from areabench.views.styled import counted
 

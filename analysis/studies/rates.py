@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from studies.letters import common_legend, typeset
 from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from studies.statistics import Floats, Interval, band, fit_slope, spaced
 
@@ -16,13 +17,11 @@ from areabench.problems.lipschitz import Robust
 from areabench.theory.applied import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound
 from areabench.views.figures.style import (
-    common_legend,
     entitle,
     grid,
     label_axes,
     label_log_axis,
     styled,
-    typeset,
 )
 from areabench.views.styled import counted
 

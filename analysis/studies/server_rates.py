@@ -8,20 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from studies.letters import common_legend, typeset
 from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from studies.statistics import Band, Floats, Interval, band, resampled_means
 
 from areabench.methods.criteria import PoissonAggregation
 from areabench.theory.theorem2 import best_server_rate
 from areabench.views.figures.style import (
-    common_legend,
     entitle,
     grid,
     label_axes,
     label_log_axis,
     method_style,
     styled,
-    typeset,
 )
 from areabench.views.styled import counted
 

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
-from areabench.cli.parser import build_parser, exit_codes_text
+from areabench.cli.parser import build_parser, command_of, exit_codes_text
 
 _INTRODUCTION = """\
 # Commands
@@ -74,7 +74,7 @@ def _exit_codes(names: list[str]) -> str:
     """Each list of codes once, with the commands that have it; that of most commands comes last."""
     commands: dict[str, list[str]] = {}
     for name in names:
-        commands.setdefault(exit_codes_text(name), []).append(f"`{name}`")
+        commands.setdefault(exit_codes_text(command_of(name)), []).append(f"`{name}`")
     usual = max(commands, key=lambda text: len(commands[text]))
     entries = [f"- {', '.join(having)}: {text}" for text, having in commands.items() if text != usual]
     return "\n".join(["## Exit codes\n", *entries, f"- all others: {usual}", ""])

@@ -189,7 +189,10 @@ def sweep(
             raise KeyboardInterrupt
         if report.stopped:
             raise RunFailure(report.stopped)
-        return open_sweep(folder)
+        found = open_sweep(folder)
+        if output is None and found.tuning is not None:
+            _ = found.tuning.results  # they are kept once read, and the folder is removed
+        return found
 
 
 def replay(
@@ -225,7 +228,7 @@ def evaluate(
 
     A RunFailure where the evaluation fails; the file is as it was then. `trust` and `parts` are those of `replay`.
     """
-    from areabench.cli.recover import evaluate_file
+    from areabench.cli.evaluate import evaluate_file
     from areabench.engine.plugins.trust import scenario_of
 
     path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
@@ -321,7 +324,7 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
 @contextmanager
 def _run_file(output: str | Path | None) -> Iterator[Path]:
     """The path of the run file; without output, in a folder that is removed when the file has been opened."""
-    from areabench.cli.parser import run_file
+    from areabench.cli.options import run_file
 
     if output is not None:
         yield run_file(str(output))
@@ -397,12 +400,12 @@ def _cache() -> Path:
 
 def _style(progress: bool | None) -> Style:
     """How progress is shown: in a notebook or on a terminal unless told otherwise."""
-    from areabench.views.terminal import decided_style
+    from areabench.views.terminal import progress_style
 
     if progress is not False and in_notebook():
         return Style.NOTEBOOK
     choice = {None: "auto", True: "always", False: "never"}[progress]
-    return decided_style(choice, os.environ, is_terminal=sys.stderr is not None and sys.stderr.isatty())
+    return progress_style(choice, os.environ, is_terminal=sys.stderr is not None and sys.stderr.isatty())
 
 
 @contextmanager

@@ -61,7 +61,7 @@ class WriteFailure(RunFailure):
     """A write that failed, as on a full disc: further writes there are likely to fail too."""
 
 
-def harmless(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Text from a file of unknown origin, for a terminal: control characters are written as escapes.
 
     Those that reverse the order of what follows (U+202A to U+202E, U+2066 to U+2069) too.

@@ -1,47 +1,46 @@
-"""A live progress line on a terminal, in colour where it has colours, or a bar in a notebook; nothing elsewhere.
+"""Progress: a live bar on a terminal, a bar in a notebook, marked lines for a launching process; nothing elsewhere.
 
 mpirun forwards text only in whole lines, so a rank cannot write over its own line. Under `areabench launch` rank 0
-writes marked lines, and the launching process shows them as one live line. It has only their text, so that the colours
-are chosen from the text.
+writes marked lines, which the launching process shows as one bar.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
 from html import escape
 from importlib import import_module
-from typing import IO, Any
+from typing import Any
 
 _REFRESH_S = 0.2
 _MARK = "areabench progress: "
-_WIDTH = 78
-_BAR, _SHORT_BAR = 24, 16  # characters, of a sweep and of a run
+_UNKNOWN = "-"  # in a marked line: no share is known
+_BAR = 24  # characters
+
+Show = Callable[[float | None, str], None]  # a share from 0 to 1, None where no end is known, and words; "": clear
 
 
 class Style(Enum):
     """How progress is shown."""
 
     NONE = "none"
-    LIVE = "live"  # a line that is overwritten
-    COLOURED = "coloured"  # the same in colour
+    LIVE = "live"  # a bar on the terminal, in colour where it has colours
     MARKED = "marked"  # marked lines, for the launching process
     NOTEBOOK = "notebook"  # a bar below the cell
 
 
-SHOWN_LIVE = (Style.LIVE, Style.COLOURED, Style.NOTEBOOK)  # a launching process shows the lines of its ranks so
+SHOWN_LIVE = (Style.LIVE, Style.NOTEBOOK)  # a launching process shows the lines of its ranks so
 
 
 class ProgressLine:
     """The progress of a run, at most five times per second."""
 
     def __init__(self, label: str, horizon_s: float | None, style: Style) -> None:
-        self._label, self._horizon_s = label, horizon_s
-        self._show = writer_of(style)
+        self._label = label
+        self._horizon_s = horizon_s
+        self._show = shower_of(style)
         self._next_s = 0.0
         self._first: tuple[float, float] | None = None  # of the first call: on the real clock, and on the run's
 
@@ -50,22 +49,24 @@ class ProgressLine:
         if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
             self._next_s = now_s + _REFRESH_S
             self._first = self._first or (now_s, time_s)
-            self._show(self.line(time_s, updates, now_s - self._first[0]))
+            share = time_s / self._horizon_s if self._horizon_s else None
+            self._show(share, self.words(time_s, updates, now_s - self._first[0]))
 
-    def line(self, time_s: float, updates: int, elapsed_s: float) -> str:
-        """The line, `elapsed_s` after the first one."""
+    def words(self, time_s: float, updates: int, elapsed_s: float) -> str:
+        """The words beside the bar, `elapsed_s` after the first ones."""
         counts = f"{updates:,} updates  {updates / max(time_s, 1e-9):,.0f}/s"
         if not self._horizon_s:
-            return f"{self._label:<10} {time_s:.1f} s  {counts}"
-        line = f"{self._label:<10} {bar(time_s / self._horizon_s, _SHORT_BAR)} {time_s:.1f} / {self._horizon_s:g} s"
+            return f"{self._label}  {time_s:.1f} s  {counts}"
+        words = f"{self._label}  {time_s:.1f} / {self._horizon_s:g} s  {counts}"
         done_s = time_s - self._first[1] if self._first is not None else 0.0
-        left = f"  {duration(elapsed_s * (self._horizon_s - time_s) / done_s)} left" if done_s > 0 else ""
-        return f"{line}  {counts}{left}"
+        if done_s > 0:
+            words += f"  {duration(elapsed_s * (self._horizon_s - time_s) / done_s)} left"
+        return words
 
     def close(self, remark: str = "") -> None:
-        """Remove the line, or replace it by a remark."""
+        """Remove the bar, or replace it by a remark."""
         if self._show is not None:
-            self._show(remark)
+            self._show(None, remark)
 
 
 class SweepProgress:
@@ -76,38 +77,44 @@ class SweepProgress:
     """
 
     def __init__(self, runs: int, cost: float, style: Style) -> None:
-        self._runs, self._cost = runs, cost
-        self._done = self._failed = 0
+        self._runs = runs
+        self._cost = cost
+        self._done = 0
+        self._failed = 0
         self._done_cost = 0.0
-        self._show = writer_of(style)
+        self._show = shower_of(style)
         self.refresh_s = _REFRESH_S if self._show is not None else None  # None: nothing is shown
         self._begun_s = time.perf_counter()
         self._next_s = 0.0
 
     def add(self, done: int, failed: int, cost: float) -> None:
         """Count runs that have ended."""
-        self._done, self._failed, self._done_cost = self._done + done, self._failed + failed, self._done_cost + cost
+        self._done += done
+        self._failed += failed
+        self._done_cost += cost
         self.show()
 
     def show(self) -> None:
-        """Show the line, unless it was shown a moment ago."""
+        """Show the bar, unless it was shown a moment ago."""
         if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
             self._next_s = now_s + _REFRESH_S
-            self._show(self.line(now_s - self._begun_s))
+            self._show((self._done + self._failed) / max(self._runs, 1), self.words(now_s - self._begun_s))
 
-    def line(self, elapsed_s: float) -> str:
-        """The line, `elapsed_s` after the start."""
+    def words(self, elapsed_s: float) -> str:
+        """The words beside the bar, `elapsed_s` after the start."""
         ended = self._done + self._failed
-        words = [f"{bar(ended / max(self._runs, 1), _BAR)} {ended:,}/{self._runs:,} runs"]
+        words = [f"{ended:,}/{self._runs:,} runs"]
         if self._done_cost:
             left_s = elapsed_s * (self._cost - self._done_cost) / self._done_cost
             words += [f"{ended / max(elapsed_s, 1e-9):.3g}/s", f"{duration(left_s)} left"]
-        return "  ".join(words + ([f"{self._failed:,} failed"] if self._failed else []))
+        if self._failed:
+            words.append(f"{self._failed:,} failed")
+        return "  ".join(words)
 
     def close(self) -> None:
-        """Remove the line."""
+        """Remove the bar."""
         if self._show is not None:
-            self._show("")
+            self._show(None, "")
 
 
 def duration(seconds: float) -> str:
@@ -115,89 +122,74 @@ def duration(seconds: float) -> str:
     whole = round(max(seconds, 0.0))
     if whole < 60:
         return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def bar(share: float, length: int) -> str:
-    """A share from 0 to 1 as a bar of `length` characters, in brackets."""
-    filled = int(length * min(max(share, 0.0), 1.0))
-    return f"[{'#' * filled}{'.' * (length - filled)}]"
+# ---------------------------------------------------------------------------------------------------- where it is shown
 
 
-# ---------------------------------------------------------------------------------------------------- terminal
+def shower_of(style: Style) -> Show | None:
+    """The function that shows progress in a style; None where nothing is shown."""
+    match style:
+        case Style.LIVE:
+            return terminal_bar()
+        case Style.NOTEBOOK:
+            return NotebookBar()
+        case Style.MARKED:
+            return _write_marked
+        case Style.NONE:
+            return None
 
 
-def write_live(text: str) -> None:
-    """Write over the current line of the terminal; an empty text clears it."""
-    width = _width()
-    sys.stderr.write(f"\r{text[:width]:<{width}}" + ("" if text else "\r"))
-    sys.stderr.flush()
-
-
-def write_coloured(text: str) -> None:
-    """Write over the current line of the terminal, in colour; an empty text clears it."""
-    width = _width()
-    sys.stderr.write(f"\r{painted_line(f'{text[:width]:<{width}}')}" + ("" if text else "\r"))
-    sys.stderr.flush()
-
-
-def relay(lines: Iterable[str], write: Callable[[str], None] = write_live) -> None:
-    """Show the marked lines of a launched run as a live line, and print the others."""
-    for line in lines:
-        if line.startswith(_MARK):
-            write(line.removeprefix(_MARK).rstrip("\n"))
-        else:
-            write("")
-            sys.stderr.write(line)
-            sys.stderr.flush()
-    write("")
-
-
-def _write_marked(text: str) -> None:
-    sys.stderr.write(f"{_MARK}{text}\n")
-    sys.stderr.flush()
-
-
-def writer_of(style: Style) -> Callable[[str], None] | None:
-    """The function that shows a line in a style; None where nothing is shown."""
-    if style == Style.NOTEBOOK:
-        return NotebookLine()
-    writers = {Style.LIVE: write_live, Style.COLOURED: write_coloured, Style.MARKED: _write_marked}
-    return writers.get(style)
-
-
-def _width() -> int:
-    """Number of characters that fit on one line of the terminal."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):  # no terminal
-        columns = 0
-    return columns - 1 if columns > 1 else _WIDTH
-
-
-def has_blocks(stream: IO[str]) -> bool:
-    """Whether the stream can show block characters."""
-    return str(getattr(stream, "encoding", "")).lower().replace("-", "") == "utf8"
-
-
-def painted_line(text: str) -> str:
-    """A progress line with its bar in colour, for stderr."""
+def terminal_bar() -> Show:
+    """A bar and words on the last line of the terminal behind stderr."""
     from rich.console import Console  # only a terminal needs rich
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
-    terminal = Console(
-        file=sys.stderr, force_terminal=True, color_system="standard", legacy_windows=False, no_color=False, width=1000
-    )
-    shown = Text(text)
-    if found := re.search(r"\[(#*)(\.*)\]", text):
-        filled, empty = ("━", "━") if has_blocks(sys.stderr) else ("#", ".")
-        line = Text.assemble((filled * len(found[1]), "green"), (empty * len(found[2]), "bright_black"))
-        shown = Text.assemble(text[: found.start()], " ", line, " ", text[found.end() :])
-    for found in re.finditer(r"\d\S* failed", shown.plain):
-        shown.stylize("bold red", *found.span())
-    with terminal.capture() as captured:
-        terminal.print(shown, end="", soft_wrap=True)
-    return captured.get()
+    terminal = Console(stderr=True, force_terminal=True)
+    live = Live(console=terminal, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def show(share: float | None, words: str) -> None:
+        if not words:
+            live.stop()
+            return
+        text = Text(words, no_wrap=True, overflow="ellipsis")
+        text.highlight_regex(r"\d\S* failed", "bold red")
+        line = Table.grid(padding=(0, 1))
+        if share is None:
+            line.add_row(text)
+        else:
+            bar = ProgressBar(1.0, share, _BAR, style="bright_black", complete_style="green", finished_style="green")
+            line.add_row(bar, text)
+        if not live.is_started:
+            live.start()
+            terminal.show_cursor()  # a process that is killed must not leave the terminal without one
+        live.update(line, refresh=True)
+
+    return show
+
+
+def _write_marked(share: float | None, words: str) -> None:
+    sys.stderr.write(f"{_MARK}{_UNKNOWN if share is None else f'{share:.3f}'} {words}\n")
+    sys.stderr.flush()
+
+
+def relay(lines: Iterable[str], show: Show) -> None:
+    """Show the marked lines of a launched run as a bar, and print the others."""
+    for line in lines:
+        if line.startswith(_MARK):
+            share, _, words = line.removeprefix(_MARK).rstrip("\n").partition(" ")
+            show(None if share == _UNKNOWN else float(share), words)
+        else:
+            show(None, "")
+            sys.stderr.write(line)
+            sys.stderr.flush()
+    show(None, "")
 
 
 # ---------------------------------------------------------------------------------------------------- notebook
@@ -209,27 +201,18 @@ def in_notebook() -> bool:
     return shell is not None and "IPKernelApp" in shell.config
 
 
-class NotebookLine:
-    """A progress line below a cell, with a bar that the browser draws; an empty text leaves nothing of it."""
+class NotebookBar:
+    """A bar that the browser draws below a cell, and words."""
 
     def __init__(self) -> None:
         self._display = import_module("IPython.display")
         self._handle: Any = None
 
-    def __call__(self, text: str) -> None:
-        """Show a line in place of the one before."""
-        shown = self._display.HTML(as_html(text))
+    def __call__(self, share: float | None, words: str) -> None:
+        """Show this in place of what was shown before; without words nothing of it is left."""
+        bar = "" if share is None else f'<progress value="{share:.3f}"></progress> '
+        shown = self._display.HTML(f"<code>{bar}{escape(words)}</code>" if words else "")
         if self._handle is not None:
             self._handle.update(shown)
-        elif text:
+        elif words:
             self._handle = self._display.display(shown, display_id=True)
-
-
-def as_html(text: str) -> str:
-    """A progress line as HTML: its bar as an element that browsers draw."""
-    line = escape(re.sub(" {3,}", "  ", text))  # what aligns lines below each other on a terminal
-    if found := re.search(r"\[(#*)(\.*)\]", line):
-        done, length = len(found[1]), len(found[1]) + len(found[2])
-        element = f'<progress value="{done}" max="{length}"></progress>'
-        line = f"{line[: found.start()]}{element}{line[found.end() :]}"
-    return f"<code>{line}</code>" if text else ""

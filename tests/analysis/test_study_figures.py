@@ -15,7 +15,9 @@ from areabench.sweeps.read import Sweep, open_sweep
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.figure import Figure
 from studies import gallery
+from studies.letters import typeset
 from studies.limits import Limit, draw_limits
 from studies.points import Point, Trace
 from studies.server_rates import ServerRates, draw_server_rates
@@ -107,3 +109,10 @@ def test_a_study_needs_a_problem_that_draws_its_own_data(tmp_path: Path) -> None
     for draw in (gallery.theorem1, gallery.theorem2, gallery.limits, gallery.server_rate):
         with pytest.raises(UserError, match=r"this study needs a sweep of a problem that draws its own data"):
             draw(logistic)
+
+
+def test_letters_are_set() -> None:
+    figure = Figure()
+    figure.suptitle("E|x_s,K - x*|² at zeta = 1, and x_s")
+    typeset(figure)
+    assert figure.get_suptitle() == "E|$x_{s,K}$ - $x^*$|² at ζ = 1, and $x_s$"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.support.texts import QUADRATIC
 
-from areabench.cli.completion import override_words
-from areabench.cli.main import COMMANDS, main
-from areabench.cli.parser import SHELLS
+from areabench.cli.completion import SHELLS, override_words
+from areabench.cli.main import main
+from areabench.cli.parser import TYPED
 from areabench.experiment.parse import parse_experiment
 
 
@@ -40,7 +40,7 @@ def offered(line: str) -> list[str]:
 
 
 def test_commands_and_options(folder: Path) -> None:
-    assert offered("areabench ") == sorted(set(COMMANDS) - {"batch"})  # batch is an internal command
+    assert offered("areabench ") == sorted(TYPED)
     assert offered("areabench watch run.h5 --tr") == ["--trust-module"]
     assert offered("areabench table runs --format la") == ["latex"]
 

@@ -17,7 +17,6 @@ from tests.support.texts import QUADRATIC
 from tests.transports.test_resume import contents
 
 import areabench
-from areabench.cli import recover
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.runfile.layout import checkpoint_path
@@ -210,7 +209,7 @@ def test_what_ends_it_while_it_writes_loses_nothing(folder: Path, monkeypatch: p
         write_again(run, metrics, path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recover, "write_again", interrupted)
+    monkeypatch.setattr("areabench.runfile.record.write_again", interrupted)
     assert main(["evaluate", str(FILE)]) == 130
     assert FILE.read_bytes() == before
     assert [path.name for path in Path().iterdir()] == ["run.h5"]

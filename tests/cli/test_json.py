@@ -231,11 +231,11 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["evaluate", "tiny.h5"], "areabench.transports.replay._evaluated"),
         (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.cli.recover._save"),
         (["theory", "tiny.toml"], "areabench.results.advice.find"),
-        (["check", "tiny.toml"], "areabench.cli.read.load_experiment"),
-        (["table", "grid"], "areabench.cli.table.open_finished"),
-        (["figures", "grid"], "areabench.cli.figures.open_finished"),
+        (["check", "tiny.toml"], "areabench.experiment.parse.load_experiment"),
+        (["table", "grid"], "areabench.sweeps.read.open_finished"),
+        (["figures", "grid"], "areabench.sweeps.read.open_finished"),
         (["watch", "tiny.h5"], "areabench.views.watch.follower.Follower.frame"),
-        (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.cli.job.work_of"),
+        (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.cli.job.job_work"),
     ],
 )
 def test_every_command_can_be_interrupted(

@@ -18,7 +18,7 @@ from tests.support.own_parts import METHOD, METHOD_DEFAULTS, PROBLEM, PROBLEM_DE
 import areabench
 from areabench.errors import RunFileError, UserError
 from areabench.extend import Dataset
-from areabench.progress import NotebookLine
+from areabench.progress import NotebookBar
 from areabench.settings.parse import to_toml
 
 TINY: dict[str, Any] = {
@@ -241,8 +241,8 @@ def test_a_line_in_a_notebook_has_a_bar_that_is_updated_and_removed(monkeypatch:
         return handle
 
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(HTML=str, display=display))
-    line = NotebookLine()
-    line("")
-    line("area [##..] 1 < 2 s")
-    line("")
-    assert shown == ['<code>area <progress value="2" max="4"></progress> 1 &lt; 2 s</code>', ""]
+    show = NotebookBar()
+    show(None, "")
+    show(0.5, "area 1 < 2 s")
+    show(None, "")
+    assert shown == ['<code><progress value="0.500"></progress> area 1 &lt; 2 s</code>', ""]

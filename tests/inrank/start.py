@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from areabench.launching.mpirun import PATIENCE_S, private_tmpdir, rank_command
+from areabench.launching.mpirun import rank_command
+from areabench.launching.watch import PATIENCE_S, private_tmpdir
 
 RANKS = 3
 LIMIT_S = 300.0

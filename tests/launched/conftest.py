@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -16,14 +15,13 @@ import pytest
 import areabench
 from areabench.cli import main as cli
 from areabench.launching.families import ONE_MACHINE
-from areabench.launching.mpirun import has_children, mpirun_command
-from areabench.launching.start import LIMIT
+from areabench.launching.mpirun import mpirun_command
+from areabench.launching.watch import has_children
 from areabench.runfile.read import Run, open_run
 
 LIMIT_S = 90.0  # for one launch
 LOOKS_WITHOUT_RANKS = 400  # twenty seconds: a busy machine may take some to end an mpirun
-START_LIMIT_S = 30  # for MPI to start; areabench's own limit is longer
-START_HUNG = re.compile(rf"has waited .* for {START_LIMIT_S} s, the limit, and ends")
+START_LIMIT_S = 40.0  # for a run file to be there, or the launch to end; areabench's own limit is longer
 GRACE_S = 10.0  # for mpirun to end its ranks when told to
 
 QUADRATIC = """
@@ -111,13 +109,8 @@ class Launcher:
         """Write `broken.py`, which is areabench with a defect."""
         (self.folder / "broken.py").write_text(BROKEN.format(defect=defect))
 
-    def start(self, command: Sequence[str]) -> Ended:
-        """Run a command to its end, once more where MPI itself did not start in time."""
-        ended = self._start(command)
-        return self._start(command) if START_HUNG.search(ended.errors) else ended
-
-    def _start(self, command: Sequence[str]) -> Ended:
-        """Run a command to its end, or end it and fail when it takes too long."""
+    def start(self, command: Sequence[str], *, again: bool = True) -> Ended:
+        """Run a command to its end, or end it and fail; once more where MPI itself did not start in time."""
         output, errors = self.folder / "stdout", self.folder / "stderr"
         begun_s = time.perf_counter()
         with output.open("w") as out, errors.open("w") as err:
@@ -126,9 +119,11 @@ class Launcher:
                 start_new_session=True,
             )  # fmt: skip
             try:
-                code = _wait(process, LIMIT_S)
+                code = _wait(process, self.folder)
             except subprocess.TimeoutExpired:
                 _end(process)
+                if again and not _has_begun(self.folder):
+                    return self.start(command, again=False)
                 pytest.fail(f"not ended after {LIMIT_S:g} s: {command}\n{output.read_text()}\n{errors.read_text()}")
         return Ended(code, output.read_text(), errors.read_text(), time.perf_counter() - begun_s)
 
@@ -159,20 +154,26 @@ class Launcher:
         package = Path(areabench.__file__).parents[1]
         paths = [str(self.folder), str(package), os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error"}
-        return {LIMIT: str(START_LIMIT_S), **ONE_MACHINE, **os.environ, **own}
+        return {**ONE_MACHINE, **os.environ, **own}
 
 
-def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int:
+def _wait(process: subprocess.Popen[bytes], folder: Path) -> int:
     """The exit code; a launcher that stays without ranks, as Open MPI's now and then does, is ended as by `launch`."""
-    end_s, looks = time.monotonic() + limit_s, -1
+    began_s, looks = time.monotonic(), -1
     while (code := process.poll()) is None:
         looks = 0 if has_children(process.pid) else looks + (looks >= 0)
         if looks > LOOKS_WITHOUT_RANKS:
             process.kill()
-        if time.monotonic() > end_s:
+        limit_s = LIMIT_S if _has_begun(folder) else START_LIMIT_S
+        if time.monotonic() > began_s + limit_s:
             raise subprocess.TimeoutExpired(process.args, limit_s)
         time.sleep(0.05)
     return code
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether there is a run file, or the beginning of one."""
+    return any(folder.rglob("*.h5*"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -43,7 +43,7 @@ def test_all_ranks_have_portable_bits(logistic: Launcher, monkeypatch: pytest.Mo
 def test_ranks_without_portable_bits_refuse_them(logistic: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a rank does not see the experiment file: it did not start itself again."""
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
-    defect = "from areabench.cli import run; run.require_bits = lambda bits: None"
+    defect = "from areabench import kernels; kernels.require_bits = lambda bits: None"
     ended = logistic.run(2, "bits=portable", defect=defect)
     assert ended.code == 2
     assert 'bits = "portable" cannot be had' in ended.errors

@@ -15,7 +15,6 @@ import pytest
 from areabench.engine.events import State
 from areabench.launching.families import Family, mpi4py_family
 from areabench.launching.mpirun import FaultTolerance, find_launcher, mpirun_command
-from areabench.launching.start import LIMIT
 from areabench.launching.watch import RANK_VARIABLES
 
 if TYPE_CHECKING:
@@ -73,9 +72,10 @@ def test_a_rank_that_dies_while_mpi_starts_is_named(quadratic: Launcher, rank: i
     assert not quadratic.run_file.exists()
 
 
-def test_ranks_of_a_plain_mpirun_end_at_their_limit(quadratic: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LIMIT, "2")
+def test_ranks_of_a_plain_mpirun_end_at_their_limit(quadratic: Launcher) -> None:
     first(quadratic, 1, LEAVE)
+    with (quadratic.folder / "sitecustomize.py").open("a") as file:
+        file.write("import areabench.launching.steps\nareabench.launching.steps.START_LIMIT_S = 2\n")
     tolerance = FaultTolerance.AUTO if find_launcher(mpi4py_family()).survives else None
     command = mpirun_command(3, ["run", str(quadratic.experiment), "-o", str(quadratic.run_file)], tolerance)
     ended = quadratic.start(command)

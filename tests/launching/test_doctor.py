@@ -16,14 +16,12 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from areabench.cli import doctor as commands
-from areabench.cli.doctor import findings_text
+from areabench.cli.doctor import doctor_text
 from areabench.cli.main import main
 from areabench.launching import doctor as machine
 from areabench.launching import doctor as mpi
-from areabench.launching.doctor import Finding, Mark, ProgramEnd, ProgramResult, run_limited, to_record
+from areabench.launching.doctor import Finding, Mark, ProgramEnd, ProgramResult, run_limited
 from areabench.launching.families import Family
-from areabench.views.json import to_json
 
 OPEN_MPI = "mpirun (Open MPI) 5.0.11"
 ALONE = '{"rank": 0, "size": 1, "latency_us": 0.0, "library": "Open MPI"}'
@@ -57,7 +55,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_message_that_passes(bare: Path) -> None:
     launcher(bare, f"echo '{FIRST}'\necho '[1,1]: {SECOND}'\n")
     finding = mpi.check_two_ranks({}, 10.0)
-    assert finding == Finding("two ranks", Mark.OK, "a message passes both ways, 0.8 us one way")
+    assert finding == Finding("", Mark.OK, "a message passes both ways, 0.8 us one way")
 
 
 @pytest.mark.usefixtures("bare")
@@ -142,7 +140,7 @@ def test_a_launcher_that_does_not_say_whose_it_is(bare: Path) -> None:
     launcher(bare, "", "site launcher")
     assert mpi.check_launcher(Family.OPEN_MPI).mark == Mark.WARN
     assert mpi.check_launcher(None).mark == Mark.WARN
-    assert mpi.check_path(Family.OPEN_MPI) == Finding("on the path", Mark.OK, f"{bare}/mpirun (site launcher)")
+    assert mpi.check_path(Family.OPEN_MPI) == Finding("", Mark.OK, f"{bare}/mpirun (site launcher)")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +192,7 @@ def test_schedulers(environment: dict[str, str], text: str) -> None:
 
 
 def test_more_ranks_than_cores() -> None:
-    assert machine.check_cores(2, 2) == Finding("cores", Mark.OK, "2 usable for 2 ranks")
+    assert machine.check_cores(2, 2) == Finding("", Mark.OK, "2 usable for 2 ranks")
     finding = machine.check_cores(2, 129)
     assert (finding.mark, finding.text) == (Mark.WARN, "2 usable for 129 ranks: 64.5 ranks per core")
 
@@ -223,7 +221,7 @@ def test_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert missing.mark == Mark.WARN
     assert missing.remedy.endswith(f" -m compileall -q {tmp_path / 'alone'}`")
     subprocess.run(shlex.split(missing.remedy.strip("`")), check=True, env={})
-    assert machine.check_bytecode(["alone"]) == Finding("bytecode", Mark.OK, "kept for alone")
+    assert machine.check_bytecode(["alone"]) == Finding("", Mark.OK, "kept for alone")
 
 
 def test_a_timer_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +257,7 @@ def test_room_on_the_disc(free: float, mark: Mark, monkeypatch: pytest.MonkeyPat
 
 def test_little_memory_for_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_024_000_000))
-    assert machine.check_memory(16) == Finding("memory", Mark.OK, "1.02 GB free")
+    assert machine.check_memory(16) == Finding("", Mark.OK, "1.02 GB free")
     assert machine.check_memory(18).mark == Mark.FAIL
 
 
@@ -281,7 +279,7 @@ SICK = [
 
 
 def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
-    assert findings_text(SICK) == (
+    assert doctor_text(SICK) == (
         "ok    areabench   0.1.0\n"
         "warn  cores       2 usable for 3 ranks\n"
         "                  -> use fewer ranks\n"
@@ -289,23 +287,22 @@ def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
         "                  -> look for a firewall\n"
         "to fix: two ranks; to look at: cores\n"
     )
-    assert findings_text(SICK[:1]).endswith("\nnothing to fix\n")
+    assert doctor_text(SICK[:1]).endswith("\nnothing to fix\n")
 
 
-def test_findings_as_json() -> None:
-    printed = json.loads(to_json(to_record(SICK)))
-    assert printed["ok"] is False
-    assert printed["findings"][1] == {
-        "name": "cores", "mark": "warn", "text": "2 usable for 3 ranks", "remedy": "use fewer ranks",
-    }  # fmt: skip
-
-
-def test_a_look_that_fails_itself_is_a_finding() -> None:
-    def look() -> Finding:
+def test_findings_as_json_and_a_check_that_fails_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(runs: Path) -> Finding:
         raise ValueError("no such device")
 
-    finding = commands.guarded("disc", look)
-    assert (finding.mark, finding.text) == (Mark.FAIL, "cannot be checked: ValueError: no such device")
+    monkeypatch.setattr(machine, "check_two_ranks", lambda _: Finding("", Mark.OK, "not asked here"))
+    monkeypatch.setattr(machine, "check_disc", fail)
+    assert main(["doctor", "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["ok"] is False
+    (found,) = (each for each in printed["findings"] if each["name"] == "disc")
+    assert (found["mark"], found["text"]) == ("FAIL", "cannot be checked: ValueError: no such device")
 
 
 def test_a_program_that_takes_too_long() -> None:

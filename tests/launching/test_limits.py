@@ -17,7 +17,7 @@ from areabench.errors import UserError
 from areabench.host import spare_home
 from areabench.launching import doctor
 from areabench.launching.doctor import Mark
-from areabench.launching.limits import check_limits, few_descriptors, little_shared_memory
+from areabench.launching.mpirun import check_machine, few_descriptors, little_shared_memory
 from areabench.problems.datasets import default_cache
 
 
@@ -69,7 +69,7 @@ def test_a_launch_is_refused_before_mpirun_starts(
 
 
 def test_all_is_well_here() -> None:
-    check_limits(2, os.environ)
+    check_machine(2, os.environ)
 
 
 # ---------------------------------------------------------------------------------------------------- HOME

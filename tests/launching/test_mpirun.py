@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from areabench.launching import mpirun
-from areabench.launching.mpirun import LauncherExit, supervise
+from areabench.launching import watch
+from areabench.launching.watch import LauncherExit, supervise
 
 _LOOP = "echo up > {up}; while :; do sleep 0.02; done"
 PATIENT = "trap 'echo usr1 >> {heard}; exit 4' USR1; " + _LOOP
@@ -22,7 +22,7 @@ DEAF = "trap 'echo usr1 >> {heard}' USR1; trap 'echo term >> {heard}; exit 5' TE
 DEAFER = "trap '' USR1 TERM; " + _LOOP
 SUPERVISOR = """
 import sys
-from areabench.launching.mpirun import supervise
+from areabench.launching.watch import supervise
 ending = supervise(["/bin/sh", "-c", sys.argv[1]])
 print(ending.shell_code, ending.signal)
 """
@@ -34,7 +34,7 @@ class Supervised:
     def __init__(self, folder: Path, script: str) -> None:
         self.heard, self._up = folder / "heard", folder / "up"
         text = f"echo $$ > {folder / 'pid'}; " + script.format(heard=self.heard, up=self._up)
-        environment = {**os.environ, "PYTHONPATH": str(Path(mpirun.__file__).parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(Path(watch.__file__).parents[2])}
         command = [sys.executable, "-c", SUPERVISOR, text]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.wait_until(self._up.exists)
@@ -85,8 +85,8 @@ def test_mpirun_does_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> 
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(mpirun, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(mpirun, "_KILL_DELAY_S", 0.05)
+    monkeypatch.setattr(watch, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(watch, "_KILL_DELAY_S", 0.05)
     up = tmp_path / "up"
     tell = f"(while [ ! -e {up} ]; do sleep 0.02; done; kill -TERM {os.getpid()}) & " + DEAFER.format(up=up)
     ending = supervise(["/bin/sh", "-c", tell])
@@ -102,13 +102,13 @@ def test_signal_handlers_are_restored() -> None:
 
 def test_a_launcher_that_stays_without_ranks_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts a process, waits for its end, and stays."""
-    monkeypatch.setattr("areabench.launching.mpirun._LAUNCHER_END_S", 1)
+    monkeypatch.setattr("areabench.launching.watch._LAUNCHER_END_S", 1)
     script = "import subprocess, sys, time; subprocess.run([sys.executable, '-c', 'import time; time.sleep(1.5)']); "
     assert supervise([sys.executable, "-c", script + "time.sleep(100)"]) == LauncherExit(0)
 
 
 def test_a_launcher_with_ranks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.launching.mpirun._LAUNCHER_END_S", 1)
+    monkeypatch.setattr("areabench.launching.watch._LAUNCHER_END_S", 1)
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(2)']); sys.exit(3)"
     assert supervise([sys.executable, "-c", script]) == LauncherExit(3)
 
@@ -119,6 +119,6 @@ def test_dead_ranks_that_mpirun_has_not_collected_count_as_ended() -> None:
             child = psutil.Process(parent.pid)
             while child.name() != "sleep" or [dead.status() for dead in child.children()] != [psutil.STATUS_ZOMBIE]:
                 time.sleep(0.01)
-            assert not mpirun.has_children(parent.pid)
+            assert not watch.has_children(parent.pid)
         finally:
             parent.kill()

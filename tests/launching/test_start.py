@@ -12,21 +12,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from areabench.errors import UserError
 from areabench.host import Process, start_ticks
-from areabench.launching import mpirun, watch
+from areabench.launching import watch
 from areabench.launching.families import StartedBy
-from areabench.launching.mpirun import supervise
-from areabench.launching.start import FOLDER, LIMIT, SPOKEN, StartLimit, rank_step, reporter, start_limit_s
-from areabench.launching.watch import StartWatch, end_ranks, rank_of
+from areabench.launching.ranks import StartLimit
+from areabench.launching.steps import FOLDER, SPOKEN, START_LIMIT_S, rank_step, reporter
+from areabench.launching.watch import LaunchWatch, end_ranks, rank_of, supervise
 from areabench.transports.signals import BEGUN, LISTENING
 
 # A rank whose MPI_Init waits with Python's lock held, as mpi4py's does: PyDLL does not release it.
 BLOCKED = """
 import ctypes
+from areabench.launching import ranks
 from areabench.launching.families import StartedBy
-from areabench.launching.start import StartLimit
-with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 0), 1) as limit:
+ranks.START_LIMIT_S = 1
+with ranks.StartLimit(StartedBy("mpirun", None, "SIZE", 3, 0)) as limit:
     {before}
     ctypes.PyDLL(None).sleep(60)
 """
@@ -43,17 +43,16 @@ for rank in ranks:
     ("before", "phase"), [("pass", "in MPI_Init"), ("limit.first_meeting()", "for the first meeting of all ranks")]
 )
 def test_a_rank_that_waits_inside_mpi_ends_at_its_limit(before: str, phase: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(mpirun.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(watch.__file__).parents[2])}
     command = [sys.executable, "-c", BLOCKED.format(before=before)]
     ended = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False, timeout=30)
     assert ended.returncode == -signal.SIGALRM
     assert ended.stderr.startswith(f"areabench: rank 0 of 3 has waited {phase} for 1 s, the limit, and ends; ")
-    assert ended.stderr.endswith(f"; {LIMIT} sets another limit in seconds\n")
 
 
 def test_a_rank_that_starts_in_time_leaves_no_child(capfd: pytest.CaptureFixture[str]) -> None:
     before = set(psutil.Process().children())
-    with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 1), 60) as limit:
+    with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 1)) as limit:
         assert len(set(psutil.Process().children()) - before) == 1
         limit.first_meeting()
     assert set(psutil.Process().children()) <= before
@@ -63,22 +62,11 @@ def test_a_rank_that_starts_in_time_leaves_no_child(capfd: pytest.CaptureFixture
 def test_a_rank_starts_without_the_child_that_keeps_the_time() -> None:
     """Who wrote into its pipe would end, without a word, and wait in MPI for the other ranks."""
     before = set(psutil.Process().children())
-    with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 1), 60) as limit:
+    with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 1)) as limit:
         (child,) = set(psutil.Process().children()) - before
         child.kill()
         child.wait()
         limit.first_meeting()
-
-
-def test_the_limit_is_ten_minutes_unless_the_environment_has_another() -> None:
-    assert start_limit_s({}) == start_limit_s({LIMIT: ""}) == 600
-    assert start_limit_s({LIMIT: "30"}) == 30
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "soon", "1000000"])
-def test_a_limit_that_is_none(text: str) -> None:
-    with pytest.raises(UserError, match=rf"AREABENCH_START_LIMIT = '{text}' is not a whole number of seconds"):
-        start_limit_s({LIMIT: text})
 
 
 def test_steps_are_reported_to_the_launching_process_only(tmp_path: Path) -> None:
@@ -104,7 +92,7 @@ class Launch:
         self.folder, self.now_s, self.found, self.dead = folder, 0.0, set[int](), set[int]()
         monkeypatch.setattr(watch, "_below", lambda _: [(rank + 100, {"PMI_RANK": str(rank)}) for rank in self.found])
         monkeypatch.setattr(watch, "is_alive", self._is_alive)
-        self._watch = StartWatch(1, 3, folder, 60.0, lambda: self.now_s)
+        self._watch = LaunchWatch(1, 3, folder, lambda: self.now_s)
         self.deaths: Callable[[], str] = self._watch.deaths
 
     def _is_alive(self, process: Process) -> bool:
@@ -186,9 +174,11 @@ def test_a_long_start_says_every_ten_seconds_what_it_waits_for(
 
 def test_a_start_has_a_limit_but_preparing_the_run_has_none(launch: Launch) -> None:
     launch.make(rank_step(0), rank_step(1))
-    assert launch.look(61.0).startswith("waiting for 1 of 3 ranks to start (61 s): rank 2: that is the limit")
+    assert launch.look(START_LIMIT_S + 1).startswith(
+        "waiting for 1 of 3 ranks to start (601 s): rank 2: that is the limit"
+    )
     launch.make(LISTENING)
-    assert launch.look(62.0) == ""
+    assert launch.look(START_LIMIT_S + 2) == ""
 
 
 # ---------------------------------------------------------------------------------------------------- with mpirun
@@ -208,7 +198,7 @@ def test_mpirun_is_ended_where_a_rank_has_died(monkeypatch: pytest.MonkeyPatch) 
 
 def test_mpirun_is_ended_some_time_after_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may wait for ever for a rank that is stopped."""
-    monkeypatch.setattr(mpirun, "_LEFT_BEHIND_S", 0.5)
+    monkeypatch.setattr(watch, "_LEFT_BEHIND_S", 0.5)
     begun = "open(os.environ['AREABENCH_LAUNCH'] + '/begun', 'w')"
     noted = f"open('{tmp_path}/' + str(os.getpid()), 'w')"
     part = f"{noted}; {begun}; time.sleep(1); os.environ['PMI_RANK'] == '0' and os._exit(0)"

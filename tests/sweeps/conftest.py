@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from areabench.sweeps import pool
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import Pass
-from areabench.sweeps.pool import PassOutcome
 from areabench.transports.options import RunOptions
 
 WORKER = pool._Worker

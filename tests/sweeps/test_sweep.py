@@ -36,6 +36,7 @@ from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.progress import Style, SweepProgress, duration
 from areabench.settings.parse import to_toml
 from areabench.sweeps.file import read_sweep_file
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import (
     Pass,
     SweepPlan,
@@ -45,7 +46,7 @@ from areabench.sweeps.plan import (
     load_sweep,
     run_file_name,
 )
-from areabench.sweeps.pool import PassOutcome, Pool, _attempt, group_passes
+from areabench.sweeps.pool import Pool, _attempt, group_passes
 from areabench.sweeps.read import open_sweep, stored_text
 from areabench.timing.delays import Delays
 from areabench.timing.rates import NormalRates, UniformRates, client_rates
@@ -469,7 +470,7 @@ def test_memory_is_reported_in_bytes(platform: str, expected: int, monkeypatch: 
 
 def test_the_progress_line() -> None:
     progress = SweepProgress(10, 100.0, Style.NONE)
-    assert progress.line(0.0) == "[........................] 0/10 runs"
+    assert progress.words(0.0) == "0/10 runs"
     progress.add(4, 1, 25.0)
-    assert progress.line(50.0) == "[############............] 5/10 runs  0.1/s  2 min 30 s left  1 failed"
+    assert progress.words(50.0) == "5/10 runs  0.1/s  2 min 30 s left  1 failed"
     assert [duration(seconds) for seconds in (0.4, 59, 61, 7500)] == ["0 s", "59 s", "1 min 1 s", "2 h 5 min"]

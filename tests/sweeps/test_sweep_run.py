@@ -22,8 +22,8 @@ from areabench.cli.main import main
 from areabench.errors import UserError
 from areabench.runfile.read import open_run
 from areabench.sweeps.folder import opened
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import Pass, SweepPlan, load_sweep
-from areabench.sweeps.pool import PassOutcome
 from areabench.sweeps.read import open_sweep
 from areabench.sweeps.run import FolderReport, SweepReport
 
@@ -398,7 +398,7 @@ def test_jobs_are_refused_on_mpi(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_how_to_continue_depends_on_force(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     report = SweepReport((FolderReport(Path("runs/try"), 4, 0, now=1),), interrupted=130)
-    monkeypatch.setattr("areabench.cli.sweep.run_sweep", lambda *_: report)
+    monkeypatch.setattr("areabench.sweeps.run.run_sweep", lambda *_: report)
     path = write(QUADRATIC)
     for options, told in (
         ([], "the same command continues from there"),

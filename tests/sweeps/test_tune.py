@@ -11,13 +11,13 @@ from tests.support.results import PAPER, made
 import areabench
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.errors import ConfigError
+from areabench.errors import ConfigError, RunFileError
 from areabench.methods.area import Area
 from areabench.methods.fedbuff import FedBuff
 from areabench.results.grouping import comparisons_of
 from areabench.results.retention import named_rule
 from areabench.results.table import table_columns
-from areabench.sweeps.choose import chosen, edges, score_of, tuning_notes
+from areabench.sweeps.choose import choose_settings, edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.plan import candidates_of, expand, load_sweep
 from areabench.sweeps.read import Result, open_sweep
@@ -135,6 +135,7 @@ def test_the_stored_text_reads_as_the_same_sweep(tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
     again.write_text(file.text())
     assert read_sweep_file(again).tune == file.tune
+    assert read_sweep_file(again).text() == file.text()
 
 
 # ---------------------------------------------------------------------------------------------------- the choice
@@ -168,8 +169,9 @@ def choose_by_time(folder: Path, among: tuple[float, ...]) -> tuple[set[float], 
         accuracies = [10.0, 90.0 if size == 0.1 else 10.0, 90.0]
         state = diverges(size, seed, among)
         results[member.file] = made(member.experiment, [0.0, 1.0, 2.0], accuracies, [4.0, 2.0, 1.0], state)
-    members, notes = chosen(file, results)
-    return {one.experiment.method.step_size for one in members if one.experiment is not None}, notes
+    choice = choose_settings(file, results)
+    sizes = {one.experiment.method.step_size for one in choice.tests(file) if one.experiment is not None}
+    return sizes, choice.notes
 
 
 def test_a_setting_with_one_diverged_trial_is_out_even_if_it_is_the_fastest(tmp_path: Path) -> None:
@@ -297,12 +299,48 @@ def test_a_metric_that_no_run_will_have_is_refused_before_them(metric: str, tmp_
         load_sweep(path)
 
 
+def test_the_choice_is_made_once_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
+    first = open_sweep("runs/tuned")
+    assert first.tuning is not None
+    for one in first.tuning.results:
+        one.path.unlink()
+    again = open_sweep("runs/tuned")
+    assert again.tuning is not None
+    assert again.tuning.choice == first.tuning.choice
+    assert [one.path for one in again.results] == [one.path for one in first.results]
+
+
+def test_a_choice_of_other_settings_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
+    longer = str(
+        sweep_file(tmp_path, TUNE.replace("[0.5, 1.0]", "[0.5, 1.0, 1.5]").replace("budget = 4", "budget = 6"))
+    )
+    assert main(["sweep", longer, "--dry-run"]) == 0
+    assert "4 pending" in (said := capsys.readouterr().out)
+    assert "of what they choose\n" in said
+
+
 def test_without_all_tuning_runs_nothing_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
     sweep = open_sweep("runs/tuned")
     assert sweep.tuning is not None
     sweep.tuning.results[0].path.unlink()
+    Path("runs/tuned/chosen.toml").unlink()
     again = open_sweep("runs/tuned")
     assert again.tuning is not None
-    assert (again.results, len(again.tuning.missing), len(again.missing)) == ((), 1, 1)
+    assert (again.results, again.tuning.choice, len(again.missing)) == ((), None, 1)
+
+
+def test_a_changed_choice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
+    path = Path("runs/tuned/chosen.toml")
+    path.write_text(path.read_text().replace("method.step_size", "method.step_siz"))
+    with pytest.raises(RunFileError, match="is damaged"):
+        open_sweep("runs/tuned")

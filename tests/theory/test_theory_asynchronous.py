@@ -25,7 +25,7 @@ from areabench.problems.splits.iid import Iid
 from areabench.results.advice import find, subject_of
 from areabench.theory.applied import server_rate
 from areabench.timing.rates import ListedRates
-from areabench.views.text import findings_text
+from areabench.views.text import theory_text
 
 RATES = np.array([5.0, 4.0, 1.0])
 EXPERIMENT = Experiment(
@@ -117,12 +117,12 @@ def test_what_is_not_known_is_said() -> None:
 def test_only_these_methods_have_advice_of_their_own() -> None:
     found = find(subject_of(replace(EXPERIMENT, method=Area(step_size=1.0)), None, Path("unused"), solve=False))
     assert found.advised == ()
-    assert "advice" not in str(findings_text(found))
+    assert "advice" not in str(theory_text(found))
 
 
 def test_the_advice_has_a_label() -> None:
     found = find(subject_of(EXPERIMENT, None, Path("unused"), solve=False))
-    assert "\nadvice        gamma = 1/(4·L·tau_max)" in str(findings_text(found))
+    assert "\nadvice        gamma = 1/(4·L·tau_max)" in str(theory_text(found))
 
 
 def test_asynchronous_sgd_steps_at_every_update_whatever_the_criterion() -> None:

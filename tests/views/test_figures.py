@@ -177,40 +177,34 @@ def test_title_says_clients_steps_split_horizon_and_trials() -> None:
 # ---------------------------------------------------------------------------------------------------- numbers
 
 
-def test_band_is_the_mean_and_its_interval() -> None:
-    shown = band(
-        [result(loss=(4.0, NAN, 1.0)), result(loss=(4.0, NAN, 2.0)), result(loss=(4.0, NAN, 3.0))], "train_loss"
-    )
-    assert shown.mean.tolist() == [4.0, 2.0]
-    assert shown.low.tolist() == pytest.approx([4.0, 2 - 4.3027 / 3**0.5], abs=1e-4)  # Student's, of three trials
-    assert shown.high.tolist() == pytest.approx([4.0, 2 + 4.3027 / 3**0.5], abs=1e-4)
+HALF = 4.3027 / 3**0.5  # of the interval of three trials with deviation 1, by Student's distribution
 
 
-def test_the_interval_of_an_accuracy_ends_at_0_and_100() -> None:
-    shown = band([result(accuracy=(0, 1, 99)), result(accuracy=(0, 30, 70))], "test_accuracy")
-    assert (shown.low.tolist(), shown.high[-1]) == ([0, 0, 0], 100)
+@pytest.mark.parametrize(
+    ("values", "spread", "time_s", "mean", "low", "high"),
+    [
+        ([(4, NAN, 7), (4, NAN, 8), (4, NAN, 9)], "interval", [0, 2], [4, 8], [4, 8 - HALF], [4, 8 + HALF]),
+        ([(0, 1, 99), (0, 30, 70)], "interval", [0, 1, 2], [0, 15.5, 84.5], [0, 0, 0], [0, 100, 100]),
+        ([(0, 10, 60), (0, 20, 30)], "range", [0, 1, 2], [0, 15, 45], [0, 10, 30], [0, 20, 60]),
+        ([(0, 30), (0, 10, 60)], "range", [0, 1], [0, 20], [0, 10], [0, 30]),  # it ends with the first trial
+        ([(0, 10, 60), (0, 30)], "range", [0, 1], [0, 20], [0, 10], [0, 30]),
+        ([(NAN, NAN, NAN)], "interval", [], [], [], []),
+    ],
+)
+def test_bands(
+    values: list[tuple[float, ...]], spread: SpreadName, time_s: list[float], mean: list[float], low: list[float],
+    high: list[float],
+) -> None:  # fmt: skip
+    shown = band([result(accuracy=each, loss=each) for each in values], "test_accuracy", spread)
+    assert shown.time_s.tolist() == time_s
+    for found, expected in ((shown.mean, mean), (shown.low, low), (shown.high, high)):
+        assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
-def test_range_is_mean_least_and_greatest() -> None:
-    shown = band([result(accuracy=(0, 10, 60)), result(accuracy=(0, 20, 30))], "test_accuracy", "range")
-    assert shown.time_s.tolist() == [0, 1, 2]
-    assert shown.mean.tolist() == [0, 15, 45]
-    assert shown.low.tolist() == [0, 10, 30]
-    assert shown.high.tolist() == [0, 20, 60]
-
-
-def test_band_leaves_out_snapshots_without_loss() -> None:
-    shown = band([result(loss=(4.0, NAN, 2.0)), result(loss=(6.0, NAN, 1.0))], "train_loss")
-    assert shown.time_s.tolist() == [0, 2]
-    assert shown.mean.tolist() == [5.0, 1.5]
-
-
-def test_band_ends_with_the_first_trial() -> None:
-    short, long = result(accuracy=(0, 30), loss=(2, 1)), result(accuracy=(0, 10, 60))
-    for order in ([short, long], [long, short]):
-        shown = band(order, "test_accuracy")
-        assert shown.time_s.tolist() == [0, 1]
-        assert shown.mean.tolist() == [0, 20]
+def test_the_interval_of_a_loss_has_no_limits() -> None:
+    shown = band([result(loss=(4.0, NAN, 99.0)), result(loss=(6.0, NAN, 1.0))], "train_loss")
+    assert (shown.time_s.tolist(), shown.mean.tolist()) == ([0, 2], [5, 50])
+    assert shown.low[-1] < 0
 
 
 def test_band_of_trials_with_other_times_is_interpolated() -> None:
@@ -218,10 +212,6 @@ def test_band_of_trials_with_other_times_is_interpolated() -> None:
     shown = band([result(accuracy=(0, 20, 40)), other], "test_accuracy", "range")
     assert shown.time_s.tolist() == [0, 1, 2]
     assert shown.low.tolist() == [0, 10, 20]
-
-
-def test_band_of_nothing_is_empty() -> None:
-    assert len(band([result(accuracy=(NAN, NAN, NAN))], "test_accuracy").time_s) == 0
 
 
 def test_best_step_size_has_no_diverged_trial_and_the_highest_accuracy() -> None:
@@ -297,9 +287,6 @@ def test_diverged_trials_are_counted_and_left_out() -> None:
     assert texts(figure)[:2] == ["AREA, α = 1\n(1 of 2 diverged)", "FedBuff, α = 1\n(all diverged)"]
     assert np.asarray(figure.axes[0].lines[0].get_ydata()).tolist() == [10, 50, 80]
     assert len(np.asarray(figure.axes[0].lines[1].get_ydata())) == 0
-
-
-def test_curves_say_how_many_trials_ended_with_a_loss_that_is_not_finite() -> None:
     figure = curves(result(loss=(4.0, NAN, math.inf)), result(seed=1), result(seed=2, loss=(4.0, NAN, NAN)))
     assert texts(figure)[0] == "AREA, α = 1\n(2 of 3 diverged)"
 
@@ -354,10 +341,13 @@ def test_sensitivity_has_means_and_whiskers() -> None:
     assert texts(figure) == ["AREA", "FedBuff"]
 
 
-def test_sensitivity_of_one_method_is_not_moved_sideways() -> None:
-    (bars,) = sensitivity(result(step_size=10.0)).axes[0].containers
+def test_sensitivity_of_one_method_is_not_moved_sideways_and_has_no_mark() -> None:
+    figure = sensitivity(result(step_size=10.0))
+    (bars,) = figure.axes[0].containers
     assert isinstance(bars, ErrorbarContainer)
     assert np.asarray(bars.lines[0].get_xdata()).tolist() == [10.0]
+    assert not [line for line in figure.axes[0].lines if line.get_gid() == "diverged"]
+    assert texts(figure) == ["AREA"]
 
 
 def test_diverged_step_sizes_are_marked_at_the_top_edge() -> None:
@@ -375,12 +365,6 @@ def test_diverged_step_sizes_are_marked_at_the_top_edge() -> None:
         highest = max(float(np.asarray(line.get_ydata()).max()) for line in panel.lines if not line.get_gid())
         assert panel.transAxes.inverted().transform(panel.transData.transform((1.0, highest)))[1] < 0.92
     assert texts(figure)[1:] == ["all trials diverged", "some trials diverged"]
-
-
-def test_without_divergence_there_is_no_mark() -> None:
-    figure = sensitivity(result())
-    assert not [line for line in figure.axes[0].lines if line.get_gid() == "diverged"]
-    assert texts(figure) == ["AREA"]
 
 
 def test_sensitivity_where_everything_diverged() -> None:
@@ -556,34 +540,27 @@ def test_a_problem_without_labels_has_no_split(here: Path, capsys: pytest.Captur
 def test_figures_of_a_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "tiny.toml").write_text(QUADRATIC_SWEEP, encoding="utf-8")
     assert main(["sweep", "tiny.toml", "--jobs", "1", "-o", "tiny"]) == 0
-    capsys.readouterr()
-    assert main(["figures", "tiny", "--format", "svg", "--step-size", "area=0.05"]) == 0
-    drawn = sorted(path.name for path in (here / "tiny" / "figures").iterdir())
-    assert drawn == ["curves.svg", "sensitivity.svg", "staleness.svg"]
-    assert "AREA, α = 0.05" in (here / "tiny" / "figures" / "curves.svg").read_text(encoding="utf-8")
-    assert main(["figures", "tiny", "--set", "seed=1"]) == 2
-    assert "--set goes with --split only" in capsys.readouterr().err
-    for run in (here / "tiny").glob("*.h5"):
-        run.unlink()
-    assert main(["figures", "tiny"]) == 2
-    assert "planned runs done; run `areabench sweep` first" in capsys.readouterr().err
-
-
-def test_figures_of_a_sweep_as_pdf(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "tiny.toml").write_text(QUADRATIC_SWEEP, encoding="utf-8")
-    assert main(["sweep", "tiny.toml", "--jobs", "1", "-o", "tiny"]) == 0
-    capsys.readouterr()
-    assert main(["figures", "tiny", "--format", "pdf"]) == 0
-    assert sorted(path.name for path in (here / "tiny" / "figures").iterdir()) == [
-        "curves.pdf", "sensitivity.pdf", "staleness.pdf",
-    ]  # fmt: skip
+    folder = here / "tiny" / "figures"
+    for suffix in ("svg", "pdf"):
+        assert main(["figures", "tiny", "--format", suffix, "--step-size", "area=0.05"]) == 0
+        drawn = sorted(path.stem for path in folder.glob(f"*.{suffix}"))
+        assert drawn == ["curves", "sensitivity", "staleness"]
+    assert "AREA, α = 0.05" in (folder / "curves.svg").read_text(encoding="utf-8")
     capsys.readouterr()
     assert main(["figures", "tiny", "-o", "out.pdf"]) == 0
     assert capsys.readouterr().out == "figure: out.pdf\n"
     content = (here / "out.pdf").read_bytes()
     assert (content[:5], content.count(b"/Type /Page ")) == (b"%PDF-", 3)
-    assert main(["figures", "tiny", "-o", "out.png"]) == 2
-    assert "--output out.png: a sweep has several figures; name a folder, or a file" in capsys.readouterr().err
+    for options, words in (
+        (["--set", "seed=1"], "--set goes with --split only"),
+        (["-o", "out.png"], "--output out.png: a sweep has several figures; name a folder, or a file"),
+    ):
+        assert main(["figures", "tiny", *options]) == 2
+        assert words in capsys.readouterr().err
+    for run in (here / "tiny").glob("*.h5"):
+        run.unlink()
+    assert main(["figures", "tiny"]) == 2
+    assert "planned runs done; run `areabench sweep` first" in capsys.readouterr().err
 
 
 def test_figures_without_matplotlib(

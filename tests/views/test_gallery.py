@@ -40,8 +40,8 @@ from areabench.results.rounds import (
     steps_between,
 )
 from areabench.views import figures
-from areabench.views.figures.diagnosis import outside
-from areabench.views.figures.style import entitle, inches, typeset
+from areabench.views.figures.diagnosis import draw_participation, outside
+from areabench.views.figures.style import entitle
 
 TWO = """
 [problem]
@@ -175,14 +175,6 @@ def test_of_many_clients_the_fastest_the_slowest_and_some_between_are_shown() ->
     assert lanes_of(np.arange(100.0), 4) == [99, 66, 33, 0]
 
 
-def test_timeline_without_rounds_or_events_is_an_error(two: Run, record: Callable[[Experiment], Run]) -> None:
-    with pytest.raises(UserError, match=r"no round from 5 to 6 s; the run lasts 2.2 s"):
-        figures.timeline(two, 5.0, 6.0)
-    silent = record(parse_experiment(TWO, overrides=("record.events=false",)))
-    with pytest.raises(UserError, match=r"no event log to draw; run it with record.events=true"):
-        figures.timeline(silent)
-
-
 # ---------------------------------------------------------------------------------------------------- participation
 
 
@@ -202,8 +194,6 @@ def test_a_client_outside_its_interval_is_crossed(two: Run) -> None:
     found = diagnosis_of(two)
     found.clients["served"] = [9, 1]
     assert outside(found).tolist() == [True, False]
-    from areabench.views.figures.diagnosis import draw_participation
-
     figure = draw_participation(found, two.experiment, width_in=3.3)
     assert np.asarray(figure.axes[0].lines[2].get_ydata()).tolist() == [9]
     assert figure.get_suptitle().startswith("Participation: 1 of 2 clients outside the interval")
@@ -256,22 +246,27 @@ def test_verdict_and_two_clocks(two: Run, record: Callable[[Experiment], Run]) -
 
 
 def test_errors_say_what_to_give(two: Run, swept: Sweep, record: Callable[[Experiment], Run]) -> None:
-    with pytest.raises(UserError, match=r"width 'wide': must be from 2.5 to 20 inches; give a number, or one of"):
-        figures.quality(two, width="wide")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"width 50: must be"):
-        inches(50)
-    with pytest.raises(UserError, match=r"there is no run to draw"):
-        figures.quality([])
-    with pytest.raises(UserError, match=r"page 3: must be from 0 to 0"):
-        figures.staleness(swept, page=3)
     longer = record(parse_experiment(TWO, overrides=("stop.horizon_s=3.0",)))
-    with pytest.raises(UserError, match=r"there are 2 settings to draw; choose one with page=0 to page=1"):
-        figures.staleness([two, longer])
+    silent = record(parse_experiment(TWO, overrides=("record.events=false",)))
+    wide: Any = "wide"
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (
+            lambda: figures.quality(two, width=wide),
+            "width 'wide': must be from 2.5 to 20 inches; give a number, or one",
+        ),
+        (lambda: figures.quality(two, width=50), "width 50: must be"),
+        (lambda: figures.quality([]), "there is no run to draw"),
+        (lambda: figures.staleness(swept, page=3), "page 3: must be from 0 to 0"),
+        (lambda: figures.staleness([two, longer]), "there are 2 settings to draw; choose one with page=0 to page=1"),
+        (lambda: figures.class_shares(two), "has no labels to split"),
+        (lambda: figures.time_to_target(two), "time to a target: needs runs with a horizon and an accuracy"),
+        (lambda: figures.timeline(two, 5.0, 6.0), "no round from 5 to 6 s; the run lasts 2.2 s"),
+        (lambda: figures.timeline(silent), "no event log to draw; run it with record.events=true"),
+    ]
+    for draw, words in wrong:
+        with pytest.raises(UserError, match=words):
+            draw()
     assert figures.staleness([two, longer], page=1).axes
-    with pytest.raises(UserError, match=r"has no labels to split"):
-        figures.class_shares(two)
-    with pytest.raises(UserError, match=r"time to a target: needs runs with a horizon and an accuracy"):
-        figures.time_to_target(two)
     with pytest.raises(AttributeError, match=r"no attribute 'histogram'"):
         _ = figures.histogram
 
@@ -282,12 +277,9 @@ def test_names_are_there_without_matplotlib_until_one_is_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_titles_are_broken_and_letters_set() -> None:
+def test_titles_are_broken() -> None:
     figure = Figure(figsize=(2.5, 2.0))
     entitle(figure, "a title that is longer than the figure is wide\nsecond")
     lines = figure.get_suptitle().split("\n")
     assert lines[-1] == "second"
     assert max(map(len, lines)) <= 38 < len(" ".join(lines[:-1]))
-    figure.suptitle("E|x_s,K - x*|² at zeta = 1, and x_s")
-    typeset(figure)
-    assert figure.get_suptitle() == "E|$x_{s,K}$ - $x^*$|² at ζ = 1, and $x_s$"

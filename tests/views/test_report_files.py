@@ -13,7 +13,8 @@ from tests.support.edited import edited
 from tests.support.texts import logistic
 
 from areabench.cli.main import main
-from areabench.cli.parser import build_parser, span
+from areabench.cli.parser import build_parser
+from areabench.cli.report import time_span
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
 from areabench.files import write_text
@@ -82,22 +83,22 @@ def test_without_event_log_cancelled_orders_are_no_updates(tmp_path: Path) -> No
     assert np.abs(counted.updates - logged.updates).max() < 0.2 * logged.status.updates
 
 
-def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -> None:
-    one, other = simulated(tmp_path, "one"), simulated(tmp_path, "other", 'name="other"')
-    sources = gather([one, other], lambda runs: None)
-    assert [trial.remark for trial in sources.trials] == ["one", "other"]
-    assert [series.trials for series in build_report(sources, Path("cache")).series] == [1, 1]
-
-
-def test_what_is_recorded_makes_no_setting(tmp_path: Path) -> None:
-    often, seldom = simulated(tmp_path, "often"), simulated(tmp_path, "seldom", "record.interval_s=0.4", "seed=4")
-    page = built(often, seldom)
-    assert (len(page.settings), [series.trials for series in page.series]) == (1, [2])
-
-
-def test_the_same_run_recorded_otherwise_is_no_other_trial(tmp_path: Path) -> None:
-    often, seldom = simulated(tmp_path, "often"), simulated(tmp_path, "seldom", "record.interval_s=0.4")
-    assert [(series.remark, series.trials) for series in built(often, seldom).series] == [("often", 1), ("seldom", 1)]
+@pytest.mark.parametrize(
+    ("runs", "series", "settings"),
+    [
+        ({"one": [], "other": ['name="other"']}, [("one", 1), ("other", 1)], 1),  # no repetition with another seed
+        ({"one": [], "other": []}, [("one", 1), ("other", 1)], 1),
+        ({"often": [], "seldom": ["record.interval_s=0.4", "seed=4"]}, [("", 2)], 1),
+        ({"often": [], "seldom": ["record.interval_s=0.4"]}, [("often", 1), ("seldom", 1)], 2),
+    ],
+)
+def test_trials_that_are_averaged(
+    runs: dict[str, list[str]], series: list[tuple[str, int]], settings: int, tmp_path: Path
+) -> None:
+    paths = [simulated(tmp_path, name, *changes) for name, changes in runs.items()]
+    page = built(*paths, paths[0])  # a run that is named twice is there once
+    assert len(page.settings) == settings
+    assert [(each.remark, each.trials) for each in page.series] == series
 
 
 def test_the_page_says_whose_time_it_shows(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_run_is_made_again_beside_the_first(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(("text", "expected"), [("0:2.5", (0.0, 2.5)), (":3", (0.0, 3.0)), ("1:", (1.0, np.inf))])
 def test_a_part_of_a_run(text: str, expected: tuple[float, float]) -> None:
-    assert span(text) == expected
+    assert time_span(text) == expected
 
 
 @pytest.mark.parametrize("text", ["5", "3:2", "a:b", "-1:2", "2:2"])
@@ -215,11 +216,6 @@ def test_runs_of_another_transport_or_state_are_not_averaged(tmp_path: Path) -> 
     report = built(tmp_path)
     assert [(series.remark, series.trials) for series in report.series] == [("simulator", 2), ("mpi", 1)]
     assert report.subtitle == "3 runs · 1 method · real time on MPI and virtual time"
-
-
-def test_repetitions_with_the_same_seed_are_distinguished_by_file(tmp_path: Path) -> None:
-    report = built(simulated(tmp_path, "a"), simulated(tmp_path, "b"), tmp_path / "a.h5")
-    assert [(series.remark, series.trials) for series in report.series] == [("a", 1), ("b", 1)]
 
 
 def test_a_folder_names_what_it_cannot_read_and_a_file_is_an_error(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from tests.support.watched import Writer, write_run
 from areabench.cli.main import main
 from areabench.experiment.labels import method_colour
 from areabench.experiment.parse import parse_experiment
-from areabench.progress import ProgressLine, Style, SweepProgress, bar, painted_line
+from areabench.progress import ProgressLine, Style, relay, shower_of
 from areabench.runfile.read import Summary
 from areabench.views.styled import Styled
-from areabench.views.terminal import decided_colours, decided_style
+from areabench.views.terminal import progress_style, wants_colours
 from areabench.views.text import experiment_text, summary_table
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -66,28 +66,25 @@ def read_all(terminal: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("environment", "is_terminal", "colours"),
+    ("environment", "is_terminal", "in_colour"),
     [
-        ({"TERM": "xterm"}, True, "standard"),
-        ({"TERM": "xterm-256color"}, True, "256"),
-        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, True, "truecolor"),
-        ({"TERM": "xterm"}, False, None),
-        ({"TERM": "dumb"}, True, None),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, True, None),
-        ({"TERM": "xterm", "NO_COLOR": ""}, True, "standard"),
-        ({"FORCE_COLOR": "1"}, False, "standard"),
-        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, None),
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm"}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
     ],
 )
-def test_colours(environment: Mapping[str, str], is_terminal: bool, colours: str | None) -> None:
-    assert decided_colours(environment, is_terminal=is_terminal) == colours
+def test_colours(environment: Mapping[str, str], is_terminal: bool, in_colour: bool) -> None:
+    assert wants_colours(environment, is_terminal=is_terminal) == in_colour
 
 
 @pytest.mark.parametrize(
     ("choice", "environment", "is_terminal", "style"),
     [
-        ("auto", {"TERM": "xterm"}, True, Style.COLOURED),
-        ("auto", {"TERM": "xterm", "NO_COLOR": "1"}, True, Style.LIVE),
+        ("auto", {"TERM": "xterm"}, True, Style.LIVE),
         ("auto", {"TERM": "dumb"}, True, Style.NONE),
         ("auto", {"TERM": "xterm"}, False, Style.NONE),
         ("always", {}, False, Style.LIVE),
@@ -96,7 +93,7 @@ def test_colours(environment: Mapping[str, str], is_terminal: bool, colours: str
     ],
 )
 def test_progress_style(choice: str, environment: Mapping[str, str], is_terminal: bool, style: Style) -> None:
-    assert decided_style(choice, environment, is_terminal=is_terminal) == style
+    assert progress_style(choice, environment, is_terminal=is_terminal) == style
 
 
 # ---------------------------------------------------------------------------------------------------- styled
@@ -118,29 +115,16 @@ def test_colours_change_no_word(
     assert _ESCAPES.sub("", coloured) == piped
 
 
-def styles(text: Styled) -> dict[str, str]:
-    """The style of each part that has one."""
-    return {part: style for part, style in text.parts if style}
-
-
-def test_methods_and_statuses_have_their_styles() -> None:
+def test_parts_have_their_styles() -> None:
     done = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
-    found = styles(summary_table([done, replace(done, method="fedbuff", state="failed")], 80.0, ["a", "b"], ["", ""]))
-    assert found["area"] == method_colour("area")
-    assert found["fedbuff"] == method_colour("fedbuff")
-    assert found["done"] == "green"
-    assert found["failed"] == "bold red"
-    assert [style for part, style in found.items() if part.startswith("file ")] == ["bold cyan"]
-
-
-def test_an_experiment_has_styles_for_sections_keys_and_methods() -> None:
-    found = styles(experiment_text(parse_experiment(QUADRATIC)))
-    assert (found["[method]"], found["step_size"], found["area"]) == ("bold", "dim", method_colour("area"))
-
-
-def test_texts_are_joined_with_their_styles() -> None:
-    joined = Styled(", ").join([Styled(("a", "bold")), "b"])
-    assert (joined, joined.parts) == ("a, b", (("a", "bold"), (", ", ""), ("b", "")))
+    runs = [done, replace(done, method="fedbuff", state="failed")]
+    table = summary_table(runs, 80.0, ["a", "b"], ["", ""])
+    text = Styled(", ").join([table, experiment_text(parse_experiment(QUADRATIC))])
+    found = {part.partition(" ")[0]: style for part, style in text.parts if style}
+    expected = {"area": method_colour("area"), "fedbuff": method_colour("fedbuff"), "done": "green",
+                "failed": "bold red", "file": "bold cyan", "[method]": "bold", "step_size": "dim"}  # fmt: skip
+    assert found == found | expected
+    assert text == "".join(part for part, _ in text.parts)
 
 
 def test_a_table_on_a_terminal_and_in_a_pipe(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,27 +140,44 @@ def test_a_table_on_a_terminal_and_in_a_pipe(run: Path, capsys: pytest.CaptureFi
 # ---------------------------------------------------------------------------------------------------- progress
 
 
-def test_the_line_of_a_run() -> None:
+def test_the_words_of_a_run() -> None:
     line = ProgressLine("area", 8.0, Style.NONE)
     line._first = (0.0, 1.0)  # it went on from there
-    assert line.line(2.0, 300, 3.0) == "area       [####............] 2.0 / 8 s  300 updates  150/s  18 s left"
-    assert ProgressLine("area", None, Style.NONE).line(2.0, 300, 3.0) == "area       2.0 s  300 updates  150/s"
-    assert ProgressLine("replay", 0.0, Style.NONE).line(0.0, 0, 3.0) == "replay     0.0 s  0 updates  0/s"
+    assert line.words(2.0, 300, 3.0) == "area  2.0 / 8 s  300 updates  150/s  18 s left"
+    assert ProgressLine("area", None, Style.NONE).words(2.0, 300, 3.0) == "area  2.0 s  300 updates  150/s"
+    assert ProgressLine("replay", 0.0, Style.NONE).words(0.0, 0, 3.0) == "replay  0.0 s  0 updates  0/s"
 
 
-def test_bars_stay_in_their_brackets() -> None:
-    assert [bar(share, 4) for share in (-1.0, 0.0, 0.5, 1.0, 1.5)] == ["[....]", "[....]", "[##..]", "[####]", "[####]"]
+def test_marked_lines_are_shown_and_others_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    show = shower_of(Style.MARKED)
+    assert show is not None
+    show(0.25, "area  1 s")
+    show(None, "evaluating")
+    marked = capsys.readouterr().err.splitlines(keepends=True)
+    shown: list[tuple[float | None, str]] = []
+    relay([marked[0], "a warning\n", marked[1]], lambda share, words: shown.append((share, words)))
+    assert shown == [(0.25, "area  1 s"), (None, ""), (None, "evaluating"), (None, "")]
+    assert capsys.readouterr().err == "a warning\n"
 
 
-def test_a_progress_line_in_colour_has_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = SweepProgress(8, 1.0, Style.NONE)
-    progress.add(3, 1, 0.5)
-    line = progress.line(10.0)
-    monkeypatch.setattr("areabench.progress.has_blocks", lambda stream: False)
-    shown = painted_line(line)
-    assert _ESCAPES.sub("", shown) == line.replace("[", " ").replace("]", " ")
-    assert "\x1b[32m############\x1b[0m" in shown
-    assert "\x1b[1;31m1 failed" in shown
+@pytest.mark.parametrize("no_colour", ["", "1"])
+def test_a_bar_on_a_terminal(no_colour: str) -> None:
+    program = """
+from areabench.progress import terminal_bar
+show = terminal_bar()
+show(0.5, "3 runs  1 failed")
+show(None, "evaluating" * 20)
+show(None, "")
+"""
+    ours, theirs = pty.openpty()
+    around = {**os.environ, "TERM": "xterm", "NO_COLOR": no_colour, "COLUMNS": "60"}
+    with subprocess.Popen([sys.executable, "-c", program], stderr=theirs, env=around):
+        os.close(theirs)
+        written = read_all(ours)
+    assert "3 runs  1 failed" in _ESCAPES.sub("", written)
+    assert ("\x1b[32m" in written) != bool(no_colour)
+    assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")  # with its cursor
+    assert max(map(len, _ESCAPES.sub("", written).replace("\r", "\n").splitlines())) <= 60
 
 
 # ---------------------------------------------------------------------------------------------------- watch
@@ -209,17 +210,11 @@ def test_the_page_of_a_watch_is_taken_away_and_left(growing: str) -> None:
     assert "2.00 of 10 s" in _ESCAPES.sub("", rest.partition("\x1b[?1049l")[2])  # the last page stays
 
 
-def test_a_page_without_colours(growing: str) -> None:
-    arguments = ("watch", growing, "--once", "--no-evaluate")
-    code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
-    assert (code, "\x1b" in shown) == (0, False)
-    assert "█" in shown
-
-
-def test_a_single_page_on_a_terminal(growing: str) -> None:
-    arguments = ("watch", growing, "--once", "--no-evaluate")
-    code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "LC_ALL": "C.UTF-8"})
-    assert code == 0
-    assert "\x1b[?1049h" not in shown
+@pytest.mark.parametrize("no_colour", ["", "1"])
+def test_a_single_page_on_a_terminal(growing: str, no_colour: str) -> None:
+    environment = {"TERM": "xterm", "NO_COLOR": no_colour, "LC_ALL": "C.UTF-8"}
+    code, shown = on_a_terminal("watch", growing, "--once", "--no-evaluate", environment=environment)
+    assert (code, "\x1b" in shown) == (0, not no_colour)
+    assert "\x1b[?1049h" not in shown  # no page of its own
     assert "running in virtual time" in _ESCAPES.sub("", shown)
     assert "█" in shown

@@ -20,8 +20,8 @@ from areabench.engine.events import CLIENT, State, Status
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.views.watch.follower import Follower
-from areabench.views.watch.frame import frame_of
-from areabench.views.watch.screen import one_line, plain_page
+from areabench.views.watch.frame import watch_frame
+from areabench.views.watch.screen import log_line, plain_page
 from areabench.views.watch.tail import EventCounts, Observation, RunFacts, Tail
 from areabench.views.watch.tail import Writer as Seen
 
@@ -59,7 +59,7 @@ def test_user_parts_have_no_expected_rate(section: str) -> None:
     facts = RunFacts(parse_experiment(outside.experiment(section)), "simulator", 0, (), np.ones(2, CLIENT))
     status = Status(State.RUNNING, "", 0.0, 0, 0, 0)
     seen = Observation(facts, status, Seen.THERE, EventCounts(2), 0, None, None, None, 0, 0.0)
-    assert math.isnan(frame_of("run.h5", seen, 1.0, 0.0, (None, "")).rates.nominal)
+    assert math.isnan(watch_frame("run.h5", seen, 1.0, 0.0, None, "").rates.nominal)
 
 
 def test_recent_means_the_last_ten_seconds(path: Path) -> None:
@@ -138,7 +138,7 @@ def test_without_an_event_log_the_last_snapshot_shows_the_time(path: Path, capsy
         assert (frame.counted, frame.time_s, frame.progress) == (False, 4.0, 0.4)
         assert (frame.updates, frame.server_steps, frame.discarded, frame.refused, frame.lost) == (None,) * 5
         assert [client.served for client in frame.clients] == [None, None]
-        assert "updates" not in one_line(frame)
+        assert "updates" not in log_line(frame)
         assert main(["watch", str(path), "--once", "--json", "--no-evaluate"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert (found["updates"], found["lost"], found["rates"]) == (

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 
 from areabench.views.watch.frame import ClientFrame, Frame, Staleness, UpdateRates
 from areabench.views.watch.quality import Quality
-from areabench.views.watch.screen import BLOCKS, PLAIN, WatchPage, client_bars, filled, one_line, plain_page, sparkline
+from areabench.views.watch.screen import BLOCKS, PLAIN, WatchPage, client_bars, log_line, plain_page
 
 FRAME = Frame(
     file="run.h5", state="running", reason="", name="demo", method="area", step_size=10.0, setting="n = 2, M = 1",
@@ -52,7 +52,7 @@ def test_a_page_in_words() -> None:
 
 
 def test_a_line_in_words() -> None:
-    assert one_line(FRAME) == (
+    assert log_line(FRAME) == (
         "running     5.0 / 10 s  40 updates  7.5 of 10/s  staleness 1.50  loss 0.2500, accuracy 87.50 %  "
         "1 update refused; 1 client lost: 1  2 MB"
     )
@@ -69,7 +69,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "updates     0; 20 server steps" in lines
     assert "quality     - (being evaluated)" in lines
     assert not any(line.startswith("faults") for line in lines)
-    assert one_line(bare) == "running     5.0 / 10 s  0 updates  2 MB"
+    assert log_line(bare) == "running     5.0 / 10 s  0 updates  2 MB"
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
@@ -98,21 +98,16 @@ def test_many_clients_are_folded_the_worst_first() -> None:
     ]
 
 
-def test_few_clients_stay_in_their_order() -> None:
-    clients = [ClientFrame(number, 100 - number, 100.0, 0.0, False) for number in range(3)]
-    lines = bars(clients, 80, 5)
-    assert [line[0] for line in lines[1:]] == ["0"]
-    assert lines[1].split()[::4] == ["0", "1", "2"]
-
-
-def test_no_room_for_clients() -> None:
-    clients = [ClientFrame(0, 1, 1.0, 0.0, False)]
-    assert bars(clients, 80, 1) == bars(clients, 80, -3) == []
+@pytest.mark.parametrize(("rows", "lines"), [(5, ["0 ##########  100 %   1 ##########   99 %"]), (1, []), (-3, [])])
+def test_few_clients_stay_in_their_order(rows: int, lines: list[str]) -> None:
+    clients = [ClientFrame(number, 100 - number, 100.0, 0.0, False) for number in range(2)]
+    assert bars(clients, 80, rows)[1:] == lines
 
 
 def test_bars_and_charts() -> None:
-    assert [filled(share, 10) for share in (-1.0, 0.0, 0.26, 1.0, 7.0, math.nan)] == [0, 0, 3, 10, 10, 0]
-    assert sparkline([0, 7, 1, 0], 10, PLAIN) == " #. "
-    assert sparkline([1, 0, 7, 7], 2, PLAIN) == ".#"  # 1 of 14 is more than nothing
-    assert sparkline([], 10, PLAIN) == ""
-    assert sparkline([1000, 1], 10, BLOCKS) == "█▂"
+    full = [PLAIN.bar(share, 10, "")[0] for share in (-1.0, 0.0, 0.26, 1.0, 7.0, math.nan)]
+    assert full == [("#" * count, "") for count in (0, 0, 3, 10, 10, 0)]
+    assert PLAIN.chart([0, 7, 1, 0], 10) == " #. "
+    assert PLAIN.chart([1, 0, 7, 7], 2) == ".#"  # 1 of 14 is more than nothing
+    assert PLAIN.chart([], 10) == ""
+    assert BLOCKS.chart([1000, 1], 10) == "█▂"

@@ -9,74 +9,76 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
 
-import argcomplete
-from argcomplete.completers import BaseCompleter, ChoicesCompleter, DirectoriesCompleter, FilesCompleter
-from argcomplete.shell_integration import shellcode
+from areabench.cli import Command, CommandContext
 
-from areabench.cli import CommandContext
-from areabench.cli.parser import commands_of
-from areabench.methods import METHODS
+if TYPE_CHECKING:
+    from dataclasses import Field
 
+SHELLS = ("bash", "zsh", "fish")
 _EXPERIMENTS = ("experiment", "sweeps", "split", "file")  # options that take an experiment or a sweep file
 _RUNS = ("run", "runs", "first", "second", "ended_in", "measured_in")  # options that take a run file
 
 
-def completion(options: argparse.Namespace, context: CommandContext) -> int:
+def completion_options(parser: argparse.ArgumentParser) -> None:
+    """A shell."""
+    parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
+
+
+def completion_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the script that makes a shell ask areabench for completions."""
     del context  # every command has one
+    from argcomplete.shell_integration import shellcode
+
     print(shellcode(["areabench"], True, options.shell), end="")
     return 0
 
 
-def complete(parser: argparse.ArgumentParser) -> NoReturn:
-    """Answer the shell that has set _ARGCOMPLETE and COMP_LINE, and end the process."""
+def complete(line: str) -> NoReturn:
+    """Answer the shell that has set _ARGCOMPLETE and asks how a line continues, and end the process."""
+    import argcomplete
+    from argcomplete.completers import ChoicesCompleter
+
+    from areabench.cli.parser import TYPED, build_parser, commands_of
+
+    known = [word for word in line.split() if word in TYPED][:1]  # its file alone is loaded
+    parser = build_parser(known or TYPED, with_options=bool(known))
     for command in commands_of(parser).values():
         for action in command._actions:
             if (completer := _completer(action)) is not None:
                 action.completer = completer  # type: ignore[attr-defined]
     nothing = ChoicesCompleter({})  # for plain values
-    argcomplete.autocomplete(parser, always_complete_options=False, exclude=("batch",), default_completer=nothing)
+    argcomplete.autocomplete(parser, always_complete_options=False, default_completer=nothing)
     sys.exit(1)
 
 
-def _completer(action: argparse.Action) -> BaseCompleter | None:
+def _completer(action: argparse.Action) -> Callable[..., Iterable[str]] | None:
     """The values of an option or argument; None where the parser knows them, or they cannot be known."""
+    from argcomplete.completers import DirectoriesCompleter, FilesCompleter
+
     if action.choices is not None or action.nargs == 0:
         return None
     if action.dest == "overrides":
-        return _Words(override_words)
+        return lambda **_: override_words()
     if action.dest == "step_sizes":
-        return _Words(_method_words)
+        return lambda **_: _method_words()
     if action.type is not Path:
         return None
     if action.metavar == "DIR":
         return DirectoriesCompleter()
-    return FilesCompleter(_suffixes(action))
-
-
-def _suffixes(action: argparse.Action) -> tuple[str, ...]:
     if action.dest in _EXPERIMENTS:
-        return ("toml",)
-    return ("h5",) if action.dest in _RUNS and action.metavar != "PATH" else ()
+        return FilesCompleter(("toml",))
+    if action.dest in _RUNS and action.metavar != "PATH":
+        return FilesCompleter(("h5",))
+    return FilesCompleter()
 
 
-class _Words(BaseCompleter):
-    """Words from a function that is called only when a shell asks for them."""
+def _method_words() -> list[str]:
+    from areabench.methods import METHODS
 
-    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
-        self._words = words
-
-    def __call__(self, **_: object) -> Iterable[str]:
-        return tuple(self._words())
-
-
-def _method_words() -> Iterator[str]:
-
-    return (f"{method}=" for method in METHODS)
+    return [f"{method}=" for method in METHODS]
 
 
 def override_words() -> list[str]:
@@ -87,6 +89,8 @@ def override_words() -> list[str]:
 
 
 def _record_words(record: type, prefix: str) -> Iterator[str]:
+    from dataclasses import fields
+
     from areabench.settings.parse import hints_of
 
     hints = hints_of(record)
@@ -113,3 +117,10 @@ def _key_words(key: str, item: Field[Any], kind: Any) -> Iterator[str]:
         yield from (f"{key}=true", f"{key}=false")
     else:
         yield f"{key}="
+
+
+COMMAND = Command(
+    "bash > ~/.local/share/bash-completion/completions/areabench",
+    completion_options,
+    completion_command,
+)

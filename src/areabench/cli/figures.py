@@ -8,22 +8,46 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.cli import CommandContext, need_matplotlib
+from areabench.cli import Command, CommandContext, need_matplotlib
+from areabench.cli.options import json_option, set_option, spread_option, target_option
 from areabench.errors import UserError
-from areabench.methods import METHODS
-from areabench.sweeps.choose import tuning_notes
-from areabench.sweeps.read import Result, open_finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from areabench.results.grouping import Comparison
     from areabench.results.statistics import SpreadName
+    from areabench.sweeps.read import Result
 
 
-def figures(options: argparse.Namespace, context: CommandContext) -> int:
+def figures_options(parser: argparse.ArgumentParser) -> None:
+    """A sweep or a split, the files to draw, and what is in them."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="folder of a sweep")
+    what.add_argument("--split", type=Path, metavar="FILE", help="draw the labels of this experiment's clients")
+    set_option(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path,
+        help="folder of the figures (default DIR/figures), or one .pdf of all; with --split a file (default "
+        "runs/STEM-labels)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--format", choices=("png", "svg", "pdf", "both"), default="both",
+        help="format of the files (default png and svg)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--step-size", dest="step_sizes", action="append", default=[], metavar="METHOD=ALPHA",
+        help="step size to draw for a method (default: the best mean final accuracy); repeatable",
+    )  # fmt: skip
+    target_option(parser, "of the target line")
+    spread_option(parser, "bands and whiskers")
+    json_option(parser)
+
+
+def figures_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Draw a sweep, or a split."""
-    formats, notes = ("png", "svg") if options.format == "both" else (options.format,), list[str]()
+    formats = ("png", "svg") if options.format == "both" else (options.format,)
+    notes: list[str] = []
     if options.folder is None:
         drawn = _split_figure(options, context, formats)
     elif options.overrides:
@@ -39,6 +63,8 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple
     """Draw quality over time, step-size sensitivity, staleness and times to the target of a sweep; files and notes."""
     need_matplotlib("figures")
     from areabench.results.grouping import arrange
+    from areabench.sweeps.choose import tuning_notes
+    from areabench.sweeps.read import open_finished
     from areabench.views.figures.targets import draw_profiles, settings_to_profile
 
     output: Path = options.output or options.folder / "figures"
@@ -46,7 +72,8 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple
         raise UserError(f"--output {output}: a sweep has several figures; name a folder, or a file that ends in .pdf")
     (sweep,) = open_finished([options.folder])
     results = sweep.results
-    step_sizes, pages = read_step_sizes(options.step_sizes, results), arrange(results, sweep.tuned_keys)
+    step_sizes = read_step_sizes(options.step_sizes, results)
+    pages = arrange(results, sweep.tuned_keys)
     figures = {
         f"{name}{page.slug}": figure
         for page in pages
@@ -87,6 +114,8 @@ def read_step_sizes(texts: Sequence[str], results: Sequence[Result]) -> dict[str
 
 
 def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
+    from areabench.methods import METHODS
+
     method, _, number = text.partition("=")
     methods = [result.experiment.method for result in results]
     known = list(dict.fromkeys([*METHODS, *(settings.name for settings in methods)]))
@@ -125,3 +154,10 @@ def _save(figure: Figure, paths: list[Path]) -> list[Path]:
     for path in paths:
         save(figure, path)
     return paths
+
+
+COMMAND = Command(
+    "runs/grid --format svg --step-size area=1000",
+    figures_options,
+    figures_command,
+)

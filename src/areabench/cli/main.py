@@ -8,44 +8,15 @@ import os
 import shlex
 import signal
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from types import FrameType
 from typing import NoReturn, TextIO
 
 from areabench.cli import CommandContext
-from areabench.cli.parser import TYPED, build_parser, commands_of, overview
+from areabench.cli.parser import COMMANDS, TYPED, build_parser, command_of, commands_of, overview
 from areabench.errors import OtherKernels, OutputFailure, RunFailure, SilentExit, UserError
 
-# The module of areabench.cli that has each command, as a function of the same name.
-COMMANDS = {
-    "simulate": "run",
-    "launch": "run",
-    "run": "run",
-    "resume": "run",
-    "batch": "run",
-    "sweep": "sweep",
-    "job": "job",
-    "check": "read",
-    "methods": "read",
-    "theory": "read",
-    "show": "read",
-    "summary": "read",
-    "diagnose": "read",
-    "compare": "read",
-    "replay": "read",
-    "watch": "watch",
-    "recover": "recover",
-    "evaluate": "recover",
-    "table": "table",
-    "export": "table",
-    "figures": "figures",
-    "report": "report",
-    "doctor": "doctor",
-    "completion": "completion",
-}
 _STARTING_RUNS = ("launch", "resume")  # on ranks, which takes a while
 _STARTING_RANKS = ("launch", "resume", "sweep", "doctor")  # on this machine
 _ON_RANKS = ("run", "batch")
@@ -57,7 +28,7 @@ def entry() -> NoReturn:
     if "_ARGCOMPLETE" in os.environ:  # a shell asks how the line may continue
         from areabench.cli.completion import complete
 
-        complete(build_parser())
+        complete(os.environ["COMP_LINE"])
     try:
         for name in ("stdout", "stderr"):
             setattr(sys, name, _Stream.checked(name))
@@ -148,7 +119,10 @@ def main(arguments: Sequence[str]) -> int:
 
         print(f"areabench: {unknown('command', arguments[0], TYPED)}", file=sys.stderr)
         return 2
-    parser = build_parser(arguments[0] if arguments[0] in COMMANDS else None)
+    if arguments[0] in COMMANDS:
+        parser = build_parser((arguments[0],))  # every rank of a launch makes one
+    else:
+        parser = build_parser(with_options=arguments[0] not in ("-h", "--help", "--version"))
     options, others = parser.parse_known_args(arguments)
     if others:
         commands_of(parser)[options.command].error(
@@ -164,20 +138,27 @@ def main(arguments: Sequence[str]) -> int:
         set_mpi_defaults(os.environ, one_machine=options.command in _STARTING_RANKS)
 
     try:
-        context = _context(options, home_given=_set_home())
+        context = CommandContext(
+            os.environ,
+            shlex.join(sys.argv).encode(errors="backslashreplace").decode(),
+            getattr(options, "progress", "never"),
+            getattr(options, "json", False),
+            _set_home(),
+        )
         with _stoppable(options.command in _STARTING_RUNS and context.started is None):
             check_paths(vars(options))
-            return _function(options.command)(options, context)
+            return command_of(options.command).act(options, context)
     except _Stopped as stopped:
         print(f"areabench: {stopped} came while no run was under way; start it again", file=sys.stderr)
         return 4
     except (SilentExit, OutputFailure):
         raise
     except SystemExit as ended:  # of code that the user has named; it must not look like our success
-        print(
-            f"areabench: {_place_of(ended)} called sys.exit({ended.code!r}); let it return, or raise an error",
-            file=sys.stderr,
-        )
+        import traceback
+
+        frame = traceback.extract_tb(ended.__traceback__)[-1]
+        place = f"{frame.filename}, line {frame.lineno},"
+        print(f"areabench: {place} called sys.exit({ended.code!r}); let it return, or raise an error", file=sys.stderr)
         return 1
     except UserError as error:
         print(f"areabench: {error}", file=sys.stderr)
@@ -236,25 +217,6 @@ def _stoppable(handled: bool) -> Iterator[None]:
         yield
     finally:
         restore_handlers(before)
-
-
-def _place_of(error: BaseException) -> str:
-    """The file and line that raised an error."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}, line {frame.lineno},"
-
-
-def _function(command: str) -> Callable[[argparse.Namespace, CommandContext], int]:
-    """The function that does what a command says; its module is loaded now."""
-    function: Callable[[argparse.Namespace, CommandContext], int]
-    function = getattr(import_module(f"areabench.cli.{COMMANDS[command]}"), command)
-    return function
-
-
-def _context(options: argparse.Namespace, *, home_given: bool) -> CommandContext:
-    typed = shlex.join(sys.argv).encode(errors="backslashreplace").decode()
-    progress, as_json = getattr(options, "progress", "never"), getattr(options, "json", False)
-    return CommandContext(os.environ, typed, progress, as_json=as_json, home_given=home_given)
 
 
 def _set_home() -> bool:

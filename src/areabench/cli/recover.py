@@ -1,43 +1,45 @@
-"""Commands that write a run file anew: recover saves what can be saved, evaluate computes the metrics again."""
+"""`areabench recover`: save what can be saved of a damaged run file."""
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING
 
-from numpy.typing import NDArray
-
-from areabench.cli import CommandContext
-from areabench.engine.events import ENDED
-from areabench.engine.plugins.trust import scenario_of
-from areabench.engine.scenario import Scenario, build_scenario
+from areabench.cli import DONE, Command, CommandContext
+from areabench.cli.options import force_option, json_option, progress_option, run_argument, run_file
 from areabench.errors import RunFailure, RunFileError, UserError
-from areabench.experiment.module_paths import named_code
-from areabench.kernels import require
-from areabench.progress import ProgressLine, Style
-from areabench.runfile.lock import Claim, lock
-from areabench.runfile.read import Run, open_run
-from areabench.runfile.record import write_again
-from areabench.runfile.recover import RecoveryLimits, Saved, salvage
-from areabench.transports.replay import ReplayResult, evaluated_again, replay_models
-from areabench.transports.session import told
-from areabench.views.json import plain
-from areabench.views.styled import counted
 
-_LEAST_LIMIT_S, _BYTES_PER_SECOND = 60.0, 2e6  # time that reading may take at least, and its speed at worst
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from areabench.runfile.recover import RecoveryLimits, Saved
+    from areabench.transports.replay import ReplayResult
+
+_LEAST_LIMIT_S = 60.0  # time that reading may take at least
+_BYTES_PER_SECOND = 2e6  # its speed at worst
 
 
-def recover(options: argparse.Namespace, context: CommandContext) -> int:
+def recover_options(parser: argparse.ArgumentParser) -> None:
+    """A damaged file, and the one to write."""
+    run_argument(parser, "damaged run file; it is not changed")
+    parser.add_argument("-o", "--output", type=run_file, required=True, help="run file to write")
+    force_option(parser)
+    json_option(parser)
+    progress_option(parser)
+
+
+def recover_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Save what can be saved of a damaged run file into another one."""
+    from tempfile import TemporaryDirectory
+
+    from areabench.runfile.lock import Claim
+    from areabench.views.json import plain
+
     path, output = options.run, options.output
     if not path.is_file():
         raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
@@ -67,78 +69,11 @@ def recover(options: argparse.Namespace, context: CommandContext) -> int:
     return 0
 
 
-def evaluate(options: argparse.Namespace, context: CommandContext) -> int:
-    """Evaluate run files again; 1 where an evaluation fails, 2 where a run cannot be evaluated.
-
-    It calls no code that a run file names and `--trust-module` does not.
-    """
-    answers, codes = [], [0]
-
-    def build(run: Run) -> Scenario:
-        if run.experiment.bits == "portable":
-            require(run.provenance.kernels)  # a replay has to lead to the same bits
-        return scenario_of(run.experiment, run.path, context.cache, options.trusted)
-
-    for path in options.runs:
-        snapshots, trouble = None, None
-        try:
-            snapshots = evaluate_file(path, build, context.progress)
-        except (UserError, RunFailure) as error:  # the other files are evaluated all the same
-            print(f"areabench: {error}", file=sys.stderr)
-            trouble = str(error)
-            codes.append(2 if isinstance(error, UserError) else 1)
-        answers.append({"file": path, "snapshots": snapshots, "error": trouble})
-    done = [each for each in answers if each["error"] is None]
-    context.output.answer(
-        lambda: "".join(f"{each['file']}: {counted(each['snapshots'], 'snapshot')} evaluated\n" for each in done),
-        lambda: {"runs": answers},
-    )
-    return max(codes)
-
-
-def evaluate_file(path: Path, build: Callable[[Run], Scenario], style: Style) -> int:
-    """Evaluate a run that has ended again, and put the metrics into its file; how many snapshots it has.
-
-    The file stays as it is until another one that holds everything takes its place. A RunFailure where the evaluation
-    fails.
-    """
-    if not path.is_file():
-        raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
-    claim = Claim(path, force=True)
-    try:
-        with open_run(path) as run, TemporaryDirectory(prefix=f".{path.name}.", dir=claim.making.parent) as folder:
-            if run.status.state not in ENDED:
-                raise RunFileError(
-                    f"{path}: is {run.status.state.text}, and only a run that has ended is evaluated; resume it, or "
-                    "run it again"
-                )
-            metrics, made = _metrics(run, build(run), style), Path(folder) / "evaluated.h5"
-            write_again(run, metrics, made)
-            made.replace(claim.making)
-        claim.publish()
-    finally:
-        claim.release()
-    return len(metrics)
-
-
-def _metrics(run: Run, scenario: Scenario, style: Style) -> NDArray[Any]:
-    """The metrics of all snapshots, as rows; a RunFailure with the cause where the evaluation fails."""
-    scenario.check_data(run.provenance.data_digest, run.path)
-    progress = ProgressLine("evaluate", run.status.end_s, style)
-    try:
-        return evaluated_again(run, scenario, progress)
-    except (UserError, RunFailure):
-        raise
-    except (Exception, SystemExit) as error:  # whatever a user's problem raises
-        reason = told(error, run.experiment)[1]
-        raise RunFailure(f"{run.path}: its evaluation failed ({reason}); the file is as it was") from error
-    finally:
-        progress.close()
-
-
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes from writing the damaged file."""
+    from areabench.runfile.lock import lock
+
     try:
         descriptor = lock(path)
     except BlockingIOError as error:
@@ -154,6 +89,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _save(path: Path, made: Path, context: CommandContext) -> tuple[Saved, str]:
     """What was saved, and what a replay of it found."""
+    from areabench.runfile.recover import RecoveryLimits
+
     saved = _in_a_process(path, made, None)
     try:
         outcome = _replayed(made, context)
@@ -167,6 +104,12 @@ def _save(path: Path, made: Path, context: CommandContext) -> tuple[Saved, str]:
 
 def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
     """A replay of what was saved; None where there is nothing to compare, or a replay would call code of others."""
+    from areabench.engine.scenario import build_scenario
+    from areabench.experiment.module_paths import named_code
+    from areabench.progress import ProgressLine
+    from areabench.runfile.read import open_run
+    from areabench.transports.replay import replay_models
+
     with open_run(made) as run:
         names_code = bool(named_code(run.experiment))  # a damaged file may name any module
         if names_code or not (len(run.snapshot_index) or len(run.events_array)):
@@ -185,6 +128,8 @@ def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
 
 def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
     """Salvage in a process of its own: on damaged files HDF5 may crash or never return."""
+    import multiprocessing
+
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(there, damaged, made, limits), daemon=True)
@@ -195,9 +140,9 @@ def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> S
         answer: Saved | str | None = here.recv() if here.poll(limit_s) else None
     except EOFError:
         process.join()
-        raise RunFileError(
-            f"{damaged}: nothing can be saved: HDF5 crashes on it ({_ended_by(process.exitcode)}); run it again"
-        ) from None
+        code = process.exitcode or 0
+        ended_by = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise RunFileError(f"{damaged}: nothing can be saved: HDF5 crashes on it ({ended_by}); run it again") from None
     finally:
         process.kill()
         process.join()
@@ -208,13 +153,19 @@ def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> S
     return answer
 
 
-def _ended_by(code: int | None) -> str:
-    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-
-
 def _child(answer: Connection, damaged: Path, made: Path, limits: RecoveryLimits | None) -> None:
     """Send back what was saved, or why nothing could be."""
+    from areabench.runfile.recover import salvage
+
     try:
         answer.send(salvage(damaged, made, limits))
     except (UserError, RunFailure) as error:
         answer.send(str(error))
+
+
+COMMAND = Command(
+    "RUN.h5 -o SAVED.h5",
+    recover_options,
+    recover_command,
+    DONE | {"0": "something was saved", "2": "nothing could be, or bad input"},
+)

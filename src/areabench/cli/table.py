@@ -1,29 +1,54 @@
-"""`areabench table` and `areabench export`: tables of sweeps and runs, for people and for programs."""
+"""`areabench table`: tables of sweeps."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from areabench.cli import CommandContext
+from areabench.cli import Command, CommandContext
+from areabench.cli.options import json_option, spread_option, target_option
 from areabench.errors import UserError
-from areabench.files import write_text
-from areabench.results.grouping import Comparison, comparisons_of
-from areabench.results.retention import named_rule
-from areabench.results.statistics import SpreadName
-from areabench.results.table import CELL_COLUMNS, cell_values
-from areabench.sweeps.read import open_finished
-from areabench.views.styled import Styled
-from areabench.views.tables.forms import Sheet, as_csv, as_latex, as_markdown, as_text
-from areabench.views.tables.sheets import sheets_of
+
+if TYPE_CHECKING:
+    from areabench.results.grouping import Comparison
+    from areabench.results.statistics import SpreadName
+    from areabench.views.tables.forms import Sheet
 
 _FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
-_FORMS: dict[str, Callable[[Sheet], str]] = {"text": as_text, "markdown": as_markdown, "latex": as_latex}
 
 
-def table(options: argparse.Namespace, context: CommandContext) -> int:
+def table_options(parser: argparse.ArgumentParser) -> None:
+    """Folders of sweeps, the step sizes to keep, and the form of the table."""
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
+    parser.add_argument(
+        "--keep", choices=("best", "all"),
+        help="step sizes: of each method the best by --metric on half of the trials, shown on the others, or all "
+        "(default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", choices=("accuracy", "loss", "time"), default="accuracy", help="for --keep best (default accuracy)"
+    )
+    target_option(parser, "that rho is the time to")
+    spread_option(parser, "after a mean")
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path,
+        help="write instead: a file (.txt, .md, .tex, .csv), or a folder for NAME.md, NAME.tex and NAME.csv",
+    )  # fmt: skip
+    json_option(parser)
+
+
+def table_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the tables of some sweeps, or write them."""
+    from areabench.results.grouping import comparisons_of
+    from areabench.results.retention import named_rule
+    from areabench.results.table import cell_values
+    from areabench.sweeps.read import open_finished
+
     if options.json and (options.output or options.format != "text"):
         raise UserError("--json: is printed and has a form of its own; leave out --output and --format")
     rule = named_rule(options.keep or "all", options.metric, options.target)
@@ -57,21 +82,18 @@ def table(options: argparse.Namespace, context: CommandContext) -> int:
     return 0
 
 
-def export(options: argparse.Namespace, context: CommandContext) -> int:
-    """Write a run or a sweep as plain tables."""
-    from areabench import api
-
-    paths = api.export(options.source, options.output, to=options.to, force=options.force)
-    context.output.answer(lambda: "".join(f"{path}\n" for path in paths), lambda: {"files": paths})
-    return 0
-
-
 def render(comparisons: Sequence[Comparison], form: str, spread: SpreadName = "interval") -> str:
     """Tables in a printed form: text, markdown, latex or csv."""
+    from areabench.results.table import CELL_COLUMNS, cell_values
+    from areabench.views.styled import Styled
+    from areabench.views.tables.forms import as_csv, as_latex, as_markdown, as_text
+    from areabench.views.tables.sheets import sheets_of
+
     if form == "csv":
         return as_csv(CELL_COLUMNS, cell_values(comparisons))
-    sheets = [sheet for comparison in comparisons for sheet in sheets_of(comparison, spread)]
-    return Styled("\n").join(map(_FORMS[form], sheets))
+    forms: dict[str, Callable[[Sheet], str]] = {"text": as_text, "markdown": as_markdown, "latex": as_latex}
+    write = forms[form]
+    return Styled("\n").join(write(sheet) for comparison in comparisons for sheet in sheets_of(comparison, spread))
 
 
 # ---------------------------------------------------------------------------------------------------- writing
@@ -96,6 +118,8 @@ def _is_folder(output: Path) -> bool:
 
 def _write_tables(comparisons: Sequence[Comparison], options: argparse.Namespace, spread: SpreadName) -> None:
     """Write all tables to a file, or those of each sweep to three files in a folder."""
+    from areabench.files import write_text
+
     output: Path = options.output
     paths = {output: comparisons}
     if _is_folder(output):
@@ -108,3 +132,6 @@ def _write_tables(comparisons: Sequence[Comparison], options: argparse.Namespace
     for path, found in paths.items():
         write_text(path, render(found, _FORM_OF_SUFFIX[path.suffix], spread))
         print(f"table: {path}")
+
+
+COMMAND = Command("runs/grid --keep best", table_options, table_command)

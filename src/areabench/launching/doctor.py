@@ -19,9 +19,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import cache_from_source, find_spec
@@ -31,7 +31,8 @@ from typing import Any
 import psutil
 
 from areabench import __version__
-from areabench.errors import UserError
+from areabench.errors import UserError, one_line
+from areabench.host import own_cores
 from areabench.launching.families import (
     Family,
     family_in,
@@ -39,11 +40,13 @@ from areabench.launching.families import (
     mpi4py_folder,
     version_in,
 )
-from areabench.launching.limits import SHARED, few_descriptors, little_shared_memory
 from areabench.launching.mpirun import (
+    SHARED,
     Launcher,
     ask_launcher,
+    few_descriptors,
     find_launcher,
+    little_shared_memory,
     rank_command,
     right_launcher,
 )
@@ -52,10 +55,12 @@ from areabench.problems.data.mnist import MNIST
 from areabench.threads import VARIABLES
 from areabench.transports.clock import sharpen_sleep
 
-_SLEEP_S, _SLEEPS = 1e-3, 50
+_SLEEP_S = 1e-3
+_SLEEPS = 50
 _LATE_S = 1e-3  # a sleep that is later than this blurs delays of a few milliseconds
 _RANK_BYTES = 60e6  # what a rank takes with numpy, h5py and MPI
-_LEAST_BYTES, _FEW_BYTES = 50e6, 2e9  # of disc: MNIST unpacked; a day of runs
+_LEAST_BYTES = 50e6  # of disc: MNIST unpacked
+_FEW_BYTES = 2e9  # of disc: a day of runs
 _FEW_FILES = 256  # mpirun opens four per rank
 _GRACE_S = 5.0  # for mpirun to end its ranks when told to
 FACTS_LIMIT_S = 30.0
@@ -75,25 +80,62 @@ class Mark(StrEnum):
 class Finding:
     """The result of one check, with a remedy where the mark is not ok."""
 
-    name: str
+    name: str  # of the check; `examine` gives it
     mark: Mark
     text: str
     remedy: str = ""
 
 
-def to_record(findings: Sequence[Finding]) -> dict[str, object]:
-    """The findings as a record for JSON."""
-    return {"findings": list(findings), "ok": not failed(findings)}
+def _ok(text: str) -> Finding:
+    return Finding("", Mark.OK, text)
 
 
-def failed(findings: Sequence[Finding]) -> bool:
-    """Whether something must be fixed."""
-    return any(finding.mark == Mark.FAIL for finding in findings)
+def _warn(text: str, remedy: str) -> Finding:
+    return Finding("", Mark.WARN, text, remedy)
+
+
+def _fail(text: str, remedy: str) -> Finding:
+    return Finding("", Mark.FAIL, text, remedy)
+
+
+def examine(
+    environment: Mapping[str, str], ranks: int, runs: Path, cache: Path, *, home_given: bool
+) -> Iterator[Finding]:
+    """All findings; a check that fails itself is one too, not the end of all others."""
+    cores = len(own_cores())
+    library = find_library(environment)
+    family = library.family if isinstance(library, Library) else None
+    checks: dict[str, Callable[[], Finding]] = {
+        "areabench": check_versions,
+        "mpi4py": check_mpi4py,
+        "MPI library": lambda: check_library(library),
+        "launcher": lambda: check_launcher(family),
+        "on the path": lambda: check_path(family),
+        "open files": lambda: check_open_files(ranks),
+        "home": lambda: check_home(environment["HOME"], given=home_given),
+        "temporary": lambda: check_temporary(environment),
+        "two ranks": lambda: check_two_ranks(environment),
+        "scheduler": lambda: check_scheduler(environment),
+        "cores": lambda: check_cores(cores, ranks),
+        "threads": lambda: check_threads(environment, cores, ranks),
+        "bytecode": check_bytecode,
+        "sleep": check_sleep,
+        "cache": lambda: check_cache(cache),
+        "HDF5": lambda: check_hdf5(runs),
+        "disc": lambda: check_disc(runs),
+        "memory": lambda: check_memory(ranks),
+    }
+    for name, check in checks.items():
+        try:
+            found = check()
+        except Exception as error:  # whatever a broken machine makes of it
+            found = _fail(f"cannot be checked: {one_line(error)}", "see what the system says about it")
+        yield replace(found, name=name)
 
 
 def check_versions() -> Finding:
     """The versions of areabench, Python and the platform."""
-    return Finding("areabench", Mark.OK, f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
+    return _ok(f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
 
 
 @dataclass(frozen=True)
@@ -118,13 +160,13 @@ def check_mpi4py() -> Finding:
     """The version of mpi4py and how it was built."""
     folder = mpi4py_folder()
     if folder is None:
-        return Finding("mpi4py", Mark.FAIL, "not installed", _INSTALL)
+        return _fail("not installed", _INSTALL)
     try:
         number = version("mpi4py")
     except PackageNotFoundError:
         number = "of an unknown version"
     built = "wheel for Open MPI and MPICH, takes the library it finds" if is_wheel(folder) else "built on this machine"
-    return Finding("mpi4py", Mark.OK, f"{number}, {built}")
+    return _ok(f"{number}, {built}")
 
 
 def find_library(environment: Mapping[str, str]) -> Library | ProgramResult:
@@ -141,15 +183,15 @@ def check_library(found: Library | ProgramResult) -> Finding:
     if isinstance(found, Library):
         beside = found.path.startswith(str(Path(sys.prefix).resolve()))
         origin = "from a wheel beside this Python" if beside else "the system's"
-        return Finding("MPI library", Mark.OK, f"{found.name}, {origin}{f': {found.path}' if found.path else ''}")
+        return _ok(f"{found.name}, {origin}{f': {found.path}' if found.path else ''}")
     if found.end == ProgramEnd.TIME_OUT:
         remedy = "see whether the file system of this Python answers, then `make install` again"
-        return Finding("MPI library", Mark.FAIL, f"not loaded within {FACTS_LIMIT_S:g} s", remedy)
+        return _fail(f"not loaded within {FACTS_LIMIT_S:g} s", remedy)
     reason = found.errors.strip().splitlines()[-1:] or [
         found.complaint
     ]  # mpi4py names all that it tried, the last last
     remedy = f"load your site's MPI module, or {_INSTALL}"
-    return Finding("MPI library", Mark.FAIL, f"cannot be loaded: {reason[0][:160]}", remedy)
+    return _fail(f"cannot be loaded: {reason[0][:160]}", remedy)
 
 
 def check_launcher(family: Family | None) -> Finding:
@@ -158,12 +200,12 @@ def check_launcher(family: Family | None) -> Finding:
         launcher = find_launcher(family)
     except UserError as error:
         what, _, remedy = str(error).partition("; ")
-        return Finding("launcher", Mark.FAIL, what, remedy)
+        return _fail(what, remedy)
     if launcher.family is None:
-        return Finding("launcher", Mark.WARN, f"{launcher}: it does not say of which MPI", "see the line `two ranks`")
+        return _warn(f"{launcher}: it does not say of which MPI", "see the line `two ranks`")
     if family is None:
-        return Finding("launcher", Mark.WARN, f"{launcher}; the library is not known", "see the line `MPI library`")
-    return Finding("launcher", Mark.OK, f"{launcher}, of the same MPI as the library")
+        return _warn(f"{launcher}; the library is not known", "see the line `MPI library`")
+    return _ok(f"{launcher}, of the same MPI as the library")
 
 
 def check_path(family: Family | None) -> Finding:
@@ -172,12 +214,12 @@ def check_path(family: Family | None) -> Finding:
     text = ", ".join(map(str, found)) or "no mpirun, mpiexec or srun"
     broken = [launcher.path for launcher in found if not launcher.says and not launcher.path.endswith("srun")]
     if broken:
-        return Finding("on the path", Mark.WARN, text, f"{broken[0]} is broken: {right_launcher()}")
+        return _warn(text, f"{broken[0]} is broken: {right_launcher()}")
     foreign = [launcher.path for launcher in found if family and launcher.family not in (None, family)]
     if foreign:
         remedy = f"not of the MPI that mpi4py uses ({family}): {', '.join(foreign)}; {right_launcher()}"
-        return Finding("on the path", Mark.WARN, text, remedy)
-    return Finding("on the path", Mark.OK, text)
+        return _warn(text, remedy)
+    return _ok(text)
 
 
 def _asked(path: str) -> Launcher:
@@ -192,10 +234,10 @@ def check_scheduler(environment: Mapping[str, str]) -> Finding:
     """The job of a scheduler that this process is part of."""
     if job := environment.get("SLURM_JOB_ID"):
         size = f"{environment.get('SLURM_JOB_NUM_NODES', '?')} nodes, {environment.get('SLURM_NTASKS', '?')} tasks"
-        return Finding("scheduler", Mark.OK, f"Slurm, job {job}: {size}")
+        return _ok(f"Slurm, job {job}: {size}")
     if job := environment.get("PBS_JOBID"):
-        return Finding("scheduler", Mark.OK, f"PBS, job {job}: nodes in {environment.get('PBS_NODEFILE', '?')}")
-    return Finding("scheduler", Mark.OK, "none: this is no job of Slurm or PBS")
+        return _ok(f"PBS, job {job}: nodes in {environment.get('PBS_NODEFILE', '?')}")
+    return _ok("none: this is no job of Slurm or PBS")
 
 
 def check_two_ranks(environment: Mapping[str, str], limit_s: float = MESSAGE_LIMIT_S) -> Finding:
@@ -203,7 +245,7 @@ def check_two_ranks(environment: Mapping[str, str], limit_s: float = MESSAGE_LIM
     try:
         command = rank_command(2, ["-P", "-m", "areabench.launching.doctor_ranks", "message"])
     except UserError as error:
-        return Finding("two ranks", Mark.FAIL, f"not started: {str(error).partition(';')[0]}", "fix the lines above")
+        return _fail(f"not started: {str(error).partition(';')[0]}", "fix the lines above")
     return judge_message(run_limited(command, environment, limit_s), command[0], limit_s)
 
 
@@ -211,19 +253,19 @@ def judge_message(ended: ProgramResult, launcher: str, limit_s: float) -> Findin
     """The finding from a launch of two ranks."""
     if ended.end == ProgramEnd.NOT_STARTED:
         remedy = "install MPI again or load another"
-        return Finding("two ranks", Mark.FAIL, f"{launcher} cannot be started: {ended.errors}", remedy)
+        return _fail(f"{launcher} cannot be started: {ended.errors}", remedy)
     if ended.end == ProgramEnd.TIME_OUT:
         remedy = f"look for a firewall, a full /dev/shm or a host name without address; try `{launcher} -n 2 hostname`"
-        return Finding("two ranks", Mark.FAIL, f"no message within {limit_s:g} s; the ranks were ended", remedy)
+        return _fail(f"no message within {limit_s:g} s; the ranks were ended", remedy)
     answers = _answers(ended)
     if answers and all(answer["size"] == 1 for answer in answers):
         text = f"{launcher} starts {len(answers)} ranks that are each alone: it is of another MPI than mpi4py"
-        return Finding("two ranks", Mark.FAIL, text, "use the launcher of the library above, or `make install MPI=...`")
+        return _fail(text, "use the launcher of the library above, or `make install MPI=...`")
     first = next((answer for answer in answers if answer["rank"] == 0), None)
     if ended.code != 0 or first is None:
         text = f"{launcher} ended with exit code {ended.code}: {ended.complaint}"
-        return Finding("two ranks", Mark.FAIL, text, f"try `{launcher} -n 2 hostname`; its output says more")
-    return Finding("two ranks", Mark.OK, f"a message passes both ways, {first['latency_us']:.1f} us one way")
+        return _fail(text, f"try `{launcher} -n 2 hostname`; its output says more")
+    return _ok(f"a message passes both ways, {first['latency_us']:.1f} us one way")
 
 
 def _answers(ended: ProgramResult) -> list[dict[str, Any]]:
@@ -244,9 +286,9 @@ def check_cores(cores: int, ranks: int) -> Finding:
     """Whether each rank can have its own core."""
     text = f"{cores} usable for {ranks} rank{'s' * (ranks != 1)}"
     if ranks <= cores:
-        return Finding("cores", Mark.OK, text)
+        return _ok(text)
     remedy = "ranks share cores: keep computing well below the delays, or use fewer ranks, or simulate"
-    return Finding("cores", Mark.WARN, f"{text}: {ranks / cores:.3g} ranks per core", remedy)
+    return _warn(f"{text}: {ranks / cores:.3g} ranks per core", remedy)
 
 
 def check_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Finding:
@@ -255,16 +297,13 @@ def check_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Fin
     text = ", ".join(f"{name}={value}" for name, value in values.items())
     invalid = [name for name, value in values.items() if not value.isdecimal() or int(value) < 1]
     if invalid:
-        return Finding("threads", Mark.WARN, text, f"{invalid[0]} is not a whole number >= 1: `export {invalid[0]}=1`")
+        return _warn(text, f"{invalid[0]} is not a whole number >= 1: `export {invalid[0]}=1`")
     most = max(map(int, values.values()))
     if most > 1 and most * ranks > cores:
-        remedy = f"{ranks} ranks x {most} threads on {cores} cores disturb the clock: " + _exports()
-        return Finding("threads", Mark.WARN, text, remedy)
-    return Finding("threads", Mark.OK, text)
-
-
-def _exports() -> str:
-    return "`export " + " ".join(f"{name}=1" for name in VARIABLES.values()) + "`"
+        exports = " ".join(f"{name}=1" for name in VARIABLES.values())
+        remedy = f"{ranks} ranks x {most} threads on {cores} cores disturb the clock: `export {exports}`"
+        return _warn(text, remedy)
+    return _ok(text)
 
 
 def check_bytecode(packages: Sequence[str] = ("numpy", "mpi4py", "areabench")) -> Finding:
@@ -272,24 +311,24 @@ def check_bytecode(packages: Sequence[str] = ("numpy", "mpi4py", "areabench")) -
     files = {name: Path(found.origin) for name in packages if (found := find_spec(name)) and found.origin}
     missing = [name for name, file in files.items() if not Path(cache_from_source(str(file))).exists()]
     if not missing:
-        return Finding("bytecode", Mark.OK, f"kept for {', '.join(files)}")
+        return _ok(f"kept for {', '.join(files)}")
     text = f"none for {', '.join(missing)}: each rank compiles what it imports, for 0.1 s or more of a core"
     folders = shlex.join(str(files[name].parent) for name in missing)
-    return Finding("bytecode", Mark.WARN, text, f"`{shlex.quote(sys.executable)} -m compileall -q {folders}`")
+    return _warn(text, f"`{shlex.quote(sys.executable)} -m compileall -q {folders}`")
 
 
 def check_sleep() -> Finding:
     """How late sleeps end, with the timer that runs use."""
     sharpen_sleep()
     late_s = sorted(_late_s() for _ in range(_SLEEPS))
-    middle_s, worst_s = statistics.median(late_s), late_s[-1]
-    text = f"1 ms of sleep is {middle_s * 1e3:.2f} ms late (median of {_SLEEPS}), {worst_s * 1e3:.2f} ms at worst"
+    middle_s = statistics.median(late_s)
+    text = f"1 ms of sleep is {middle_s * 1e3:.2f} ms late (median of {_SLEEPS}), {late_s[-1] * 1e3:.2f} ms at worst"
     if middle_s <= _LATE_S:
-        return Finding("sleep", Mark.OK, text)
+        return _ok(text)
     remedy = (
         "the machine is busy or its timer is coarse: delays of a few ms will be late; end other work, or slow clients"
     )
-    return Finding("sleep", Mark.WARN, text, remedy)
+    return _warn(text, remedy)
 
 
 def _late_s() -> float:
@@ -303,8 +342,8 @@ def check_cache(cache: Path) -> Finding:
     held = "MNIST is unpacked" if image_folder(cache, MNIST).is_dir() else "MNIST is not unpacked yet"
     if problem := _unwritable(_existing(cache)):
         mark = Mark.WARN if image_folder(cache, MNIST).is_dir() else Mark.FAIL
-        return Finding("cache", mark, f"{cache}: {problem}; {held}", "set AREABENCH_CACHE to a writable folder")
-    return Finding("cache", Mark.OK, f"{cache}: writable, {held}")
+        return Finding("", mark, f"{cache}: {problem}; {held}", "set AREABENCH_CACHE to a writable folder")
+    return _ok(f"{cache}: writable, {held}")
 
 
 def check_hdf5(runs: Path) -> Finding:
@@ -312,7 +351,7 @@ def check_hdf5(runs: Path) -> Finding:
     try:
         import h5py
     except ImportError as error:
-        return Finding("HDF5", Mark.FAIL, f"h5py cannot be imported: {error}", "`pip install h5py`")
+        return _fail(f"h5py cannot be imported: {error}", "`pip install h5py`")
     versions = f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}"
     path = _existing(runs) / f".doctor-{uuid.uuid4().hex}.h5"
     try:
@@ -322,15 +361,11 @@ def check_hdf5(runs: Path) -> Finding:
             same = file["probe"][()] == 1.5
     except OSError as error:
         remedy = "choose another folder with --output; on network discs also try `export HDF5_USE_FILE_LOCKING=FALSE`"
-        return Finding("HDF5", Mark.FAIL, f"{versions}: no file can be written in {runs}: {error}", remedy)
+        return _fail(f"{versions}: no file can be written in {runs}: {error}", remedy)
     finally:
         path.unlink(missing_ok=True)
     text = f"{versions}, a file written and read in {runs}"
-    return (
-        Finding("HDF5", Mark.OK, text)
-        if same
-        else Finding("HDF5", Mark.FAIL, text, "what is read is not what was written")
-    )
+    return _ok(text) if same else _fail(text, "what is read is not what was written")
 
 
 def check_disc(runs: Path) -> Finding:
@@ -338,57 +373,58 @@ def check_disc(runs: Path) -> Finding:
     free = shutil.disk_usage(_existing(runs)).free
     text = f"{_size(free)} free for {runs}"
     if free >= _FEW_BYTES:
-        return Finding("disc", Mark.OK, text)
+        return _ok(text)
     mark = Mark.WARN if free >= _LEAST_BYTES else Mark.FAIL
-    return Finding("disc", mark, text, "make room, choose another folder with --output, or keep fewer snapshots")
+    return Finding("", mark, text, "make room, choose another folder with --output, or keep fewer snapshots")
 
 
 def check_memory(ranks: int) -> Finding:
     """Free memory for the ranks."""
     free = psutil.virtual_memory().available
-    text, needed = f"{_size(free)} free", ranks * _RANK_BYTES
+    text = f"{_size(free)} free"
+    needed = ranks * _RANK_BYTES
     if needed <= free:
-        return Finding("memory", Mark.OK, text)
+        return _ok(text)
     remedy = f"{ranks} ranks take about {_size(needed)} without data: use fewer ranks per node"
-    return Finding("memory", Mark.FAIL, text, remedy)
+    return _fail(text, remedy)
 
 
 def check_temporary(environment: Mapping[str, str], shared: Path = SHARED) -> Finding:
     """Whether MPI has room for the memory that its ranks share."""
     folder = Path(environment.get("TMPDIR") or tempfile.gettempdir())
     if problem := _unwritable(folder):
-        return Finding("temporary", Mark.FAIL, f"{folder}: {problem}", "`export TMPDIR=` a writable, local folder")
+        return _fail(f"{folder}: {problem}", "`export TMPDIR=` a writable, local folder")
     text = f"{folder}: writable, {_size(shutil.disk_usage(folder).free)} free"
     if not shared.is_dir():
-        return Finding("temporary", Mark.OK, text)
+        return _ok(text)
     trouble, remedy = little_shared_memory(environment, shared)
     if trouble:
-        return Finding("temporary", Mark.FAIL, f"{text}; {trouble}", remedy)
+        return _fail(f"{text}; {trouble}", remedy)
     room = shutil.disk_usage(shared).free
     text += f"; {shared}: {_size(room)} free"
     if room >= _LEAST_BYTES * 2:
-        return Finding("temporary", Mark.OK, text)
+        return _ok(text)
     remedy = f"ranks of a node meet in {shared}: empty it, or in a container enlarge it (--shm-size=1g)"
-    return Finding("temporary", Mark.WARN, text, remedy)
+    return _warn(text, remedy)
 
 
 def check_open_files(ranks: int) -> Finding:
     """Whether mpirun may open as many files as it needs for the ranks."""
     trouble, remedy = few_descriptors(ranks)
     if trouble:
-        return Finding("open files", Mark.FAIL, trouble, remedy)
+        return _fail(trouble, remedy)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     text = "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,} allowed"
     if resource.RLIM_INFINITY != limit < _FEW_FILES:
-        return Finding("open files", Mark.WARN, f"{text}: enough for {ranks} ranks", "`ulimit -n 1024`, for more ranks")
-    return Finding("open files", Mark.OK, text)
+        return _warn(f"{text}: enough for {ranks} ranks", "`ulimit -n 1024`, for more ranks")
+    return _ok(text)
 
 
 def check_home(home: str, *, given: bool) -> Finding:
     """The home folder, without which Open MPI does not start; `given`: the environment has one."""
     if given:
-        return Finding("home", Mark.OK, home)
-    return Finding("home", Mark.WARN, f"HOME is not set; {home} is used", "`export HOME=` your home folder")
+        return _ok(home)
+    return _warn(f"HOME is not set; {home} is used", "`export HOME=` your home folder")
 
 
 def _existing(folder: Path) -> Path:
@@ -447,9 +483,11 @@ def run_limited(command: Sequence[str], environment: Mapping[str, str], limit_s:
         except OSError as error:
             return ProgramResult(ProgramEnd.NOT_STARTED, 0, "", error.strerror or str(error))
         try:
-            code, end = process.wait(limit_s), ProgramEnd.EXITED
+            code = process.wait(limit_s)
+            end = ProgramEnd.EXITED
         except subprocess.TimeoutExpired:
-            code, end = 0, ProgramEnd.TIME_OUT
+            code = 0
+            end = ProgramEnd.TIME_OUT
         finally:
             _end(process)
         texts = []

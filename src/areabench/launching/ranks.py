@@ -6,15 +6,18 @@ Worker ranks load this module, so it loads nothing that only the server needs.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from areabench.errors import ServerGone, SilentExit, UserError, one_line
 from areabench.launching.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
-from areabench.launching.start import SPOKEN, StartLimit, rank_step, reporter, start_limit_s
+from areabench.launching.steps import SPOKEN, START_LIMIT_S, rank_step, reporter
 from areabench.transports.clock import lengthened_sleep
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 
 END_LIMIT_S = 10  # for a fault-tolerant MPI to end: it takes 0.1 s, but sometimes waits for ever
+_LATER_S = 2  # that the other ranks leave the first one to speak: where it ends, most launchers end all
 
 
 def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
@@ -63,7 +67,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
 def _start(started: StartedBy | None, report: Callable[[str], None]) -> World:
     """Start MPI; returns when all ranks have met."""
     foreign_launcher(started, mpi4py_family(), _right_launcher)
-    with StartLimit(started, start_limit_s(os.environ)) as limit:
+    with StartLimit(started) as limit:
         report(rank_step(started.rank if started is not None else 0))
         try:
             with lengthened_sleep():  # Open MPI sleeps for 100 µs at a time until the last of the ranks is here
@@ -107,3 +111,58 @@ def _right_launcher() -> str:
     from areabench.launching.mpirun import right_launcher
 
     return right_launcher()
+
+
+class StartLimit:
+    """A context in which MPI starts; it ends this rank, with one line, where that takes longer than the limit.
+
+    MPI_Init keeps Python's lock: no thread and no handler of this process runs until it returns. So a child of this
+    process keeps the time. It ends the rank by a signal, because MPI reports that to the other ranks, unlike an exit.
+    """
+
+    def __init__(self, started: StartedBy | None) -> None:
+        self._started = started
+        self._pipe = -1
+        self._child = 0
+
+    def __enter__(self) -> StartLimit:
+        if self._started is not None:
+            read_end, self._pipe = os.pipe()
+            rank_process, self._child = os.getpid(), os.fork()
+            if not self._child:
+                os.close(self._pipe)
+                _keep_time(read_end, rank_process, self._started)
+            os.close(read_end)
+        return self
+
+    def first_meeting(self) -> None:
+        """MPI_Init has returned; the ranks meet for the first time."""
+        if self._child:
+            with suppress(OSError):  # the child was killed: the run needs it no longer
+                os.write(self._pipe, b"!")
+
+    def __exit__(self, *_: object) -> None:
+        if self._child:
+            os.close(self._pipe)
+            with suppress(ChildProcessError):
+                os.waitpid(self._child, 0)
+
+
+def _keep_time(pipe: int, rank_process: int, started: StartedBy) -> None:
+    """Wait until the rank closes the pipe or ends; at the limit, say so and end it. Does not return."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the keyboard's goes to the rank too
+        waits_for = "in MPI_Init"
+        end_s = time.monotonic() + START_LIMIT_S + (_LATER_S if started.rank else 0)
+        while select.select([pipe], [], [], max(0.0, end_s - time.monotonic()))[0]:
+            if not os.read(pipe, 1):
+                os._exit(0)
+            waits_for = "for the first meeting of all ranks"
+        os.write(
+            2,
+            f"areabench: rank {started.rank} of {started.ranks} has waited {waits_for} for {START_LIMIT_S:,} s, the "
+            "limit, and ends; a rank may have died: see the other lines\n".encode(),
+        )
+        os.kill(rank_process, signal.SIGALRM)
+    finally:
+        os._exit(1)

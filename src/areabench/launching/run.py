@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.engine.client import most_ranks, place_clients
-from areabench.errors import RunFailure
+from areabench.engine.events import State, exit_code
+from areabench.errors import RunFailure, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.files import refuse_existing
 from areabench.launching.families import ALLOCATIONS
-from areabench.launching.limits import check_limits
-from areabench.launching.mpirun import FaultTolerance, file_stamp, mpirun_command, settle, supervise, without_signals
-from areabench.launching.start import start_limit_s
-from areabench.progress import SHOWN_LIVE, writer_of
+from areabench.launching.mpirun import FaultTolerance, check_machine, mpirun_command
+from areabench.launching.watch import LauncherExit, say, supervise, without_signals
+from areabench.progress import SHOWN_LIVE, shower_of
 from areabench.transports.options import RunOptions
 
 if TYPE_CHECKING:
+    from areabench.engine.events import Status
     from areabench.runfile.read import Run
+
+_EXIT_CODES = (0, 1, 2, 3, 4, 5, 128 + signal.SIGINT)  # of a run; a launcher adds others, which say nothing of the run
 
 
 def launch_run(
@@ -49,8 +54,8 @@ def launch_run(
     refuse_busy(output)
     forced = ["--force"] if options.force else []
     changed = [word for each in overrides for word in ("--set", each)]
-    words = ["run", str(file), "--output", str(output), *forced, *changed, *_observe_words(options)]
-    return start_ranks(words, ranks, replace(options, output=output), tolerance, quiet=quiet)
+    words = ["run", str(file), "--output", str(output), *forced, *changed]
+    return _start_ranks(words, ranks, replace(options, output=output), tolerance, quiet=quiet)
 
 
 def resume_on_ranks(
@@ -73,35 +78,131 @@ def resume_on_ranks(
     ranks = run.provenance.ranks if ranks is None else ranks
     place_clients(run.experiment, ranks)
     trust = [word for each in trusted for word in (OPTION, each)]
-    words = ["resume", str(run.path), *trust, *_observe_words(options)]
+    words = ["resume", str(run.path), *trust]
     run.close()
-    return start_ranks(words, ranks, replace(options, output=run.path), tolerance, quiet=quiet)
+    return _start_ranks(words, ranks, replace(options, output=run.path), tolerance, quiet=quiet)
 
 
-def _observe_words(options: RunOptions) -> list[str]:
-    from areabench.runfile.observers import description_of
-
-    return [word for each in options.observers for word in ("--observe", description_of(each))]
-
-
-def start_ranks(
-    arguments: Sequence[str], ranks: int, options: RunOptions, tolerance: FaultTolerance, *, quiet: bool = False
+def _start_ranks(
+    arguments: Sequence[str], ranks: int, options: RunOptions, tolerance: FaultTolerance, *, quiet: bool
 ) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on ranks of this machine; the exit code.
 
     `quiet`: what the ranks print on stdout, how the run has ended, is dropped.
     """
+    from areabench.runfile.observers import description_of
+
     output = options.output
     assert output is not None
-    limit_s, alone = start_limit_s(os.environ), not any(variable in os.environ for variable in ALLOCATIONS)
-    write, before = writer_of(options.progress) if options.progress in SHOWN_LIVE else None, file_stamp(output)
-    passed = ["--progress", "marked" if write else "never", "--checkpoint-every", f"{options.checkpoint_s or 0:g}"]
-    command = mpirun_command(ranks, [*arguments, *passed], tolerance)
-    if alone:
-        check_limits(ranks, os.environ)
+    here = not any(variable in os.environ for variable in ALLOCATIONS)
+    show = shower_of(options.progress) if options.progress in SHOWN_LIVE else None
+    before = file_stamp(output)
+    observed = [word for each in options.observers for word in ("--observe", description_of(each))]
+    passed = ["--progress", "marked" if show else "never", "--checkpoint-every", f"{options.checkpoint_s or 0:g}"]
+    command = mpirun_command(ranks, [*arguments, *observed, *passed], tolerance)
+    if here:
+        check_machine(ranks, os.environ)
     with without_signals():  # a signal that comes while the file is marked must not keep us from it
         try:
-            ending = supervise(command, write=write, ranks=ranks * alone, limit_s=limit_s, quiet=quiet)
+            ending = supervise(command, show=show, ranks=ranks if here else 0, quiet=quiet)
         except OSError as error:
             raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
-        return settle(output, before, ending, trusted="--with-ft" not in command)
+        return code_of_launch(output, before, ending, trusted="--with-ft" not in command)
+
+
+# ---------------------------------------------------------------------------------------------------- the end
+
+
+class FileStamp(NamedTuple):
+    """Which file is at a path and when it was written, to see later whether it has changed; zeros: no file."""
+
+    inode: int = 0
+    written_ns: int = 0
+
+
+def file_stamp(path: Path) -> FileStamp:
+    """The stamp of the file at a path."""
+    with suppress(OSError):
+        found = path.stat()
+        return FileStamp(found.st_ino, found.st_mtime_ns)
+    return FileStamp()
+
+
+def code_of_launch(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bool) -> int:
+    """The exit code of a launch, from the run file first: mpirun may have ended ranks whose run was done.
+
+    A run that is still `running` in its file was killed, and is marked as failed. An mpirun that returns 0 even where
+    all its ranks were killed is not `trusted`.
+    """
+    status = _final_status(output, before, ending)
+    if status is None:
+        return _code_without_run(ending, trusted=trusted)
+    if status.state == State.STOPPED and ending.signal == signal.SIGINT:
+        return 128 + signal.SIGINT
+    if status.unevaluated or status.state in (State.STOPPED, State.DIVERGED, State.FAILED):
+        return exit_code(status)
+    if not ending.code or ending.code < 0 or ending.signal:  # mpirun was ended after the run had ended
+        return 0
+    return ending.code if ending.code in _EXIT_CODES else 1
+
+
+def _code_without_run(ending: LauncherExit, *, trusted: bool) -> int:
+    """The exit code of a launch that has recorded nothing."""
+    if ending.signal:
+        say(f"{signal.Signals(ending.signal).name} came before the run began; nothing was recorded: start it again")
+        return 130 if ending.signal == signal.SIGINT else 4
+    if ending.code < 0 or ending.reason:
+        say(_reason_of(ending))
+        return 1
+    if ending.code not in _EXIT_CODES:
+        say(f"the ranks ended before the run began: mpirun returned {_code_text(ending)}")
+        return 1
+    return ending.code if ending.code or trusted else 1
+
+
+def _final_status(output: Path, before: FileStamp, ending: LauncherExit) -> Status | None:
+    """The status of the file that a launch has written, marked as failed if the run was killed; None if there is none.
+
+    A file that is locked belongs to another run: our ranks have ended. Only that of a killed run is read as a whole.
+    """
+    from areabench.runfile.layout import mark, read_status
+    from areabench.runfile.lock import lock_seen
+    from areabench.runfile.read import open_run
+
+    if file_stamp(output) in (before, FileStamp()):
+        return None
+    try:
+        if lock_seen(output):
+            return None
+        status = read_status(output)
+        if status.state != State.RUNNING:
+            return status
+        with open_run(output) as run:
+            failed = replace(run.status, state=State.FAILED, reason=_reason_of(ending))
+        if mark(output, failed):
+            say(f"{output}: failed: {failed.reason}")
+            return failed
+        return read_status(output)  # it ended between our two looks
+    except UserError as error:  # `recover` saves what can be
+        say(str(error))
+    except OSError as error:
+        say(f"{output}: cannot be read: {error.strerror or error}")
+    return None
+
+
+def _reason_of(ending: LauncherExit) -> str:
+    """Why a run has failed whose server was killed, as far as mpirun reports it."""
+    if ending.signal:
+        name = signal.Signals(ending.signal).name
+        return f"{name} came, and the run was ended before it could stop"
+    if ending.reason:
+        return ending.reason
+    if ending.code < 0:
+        return f"mpirun was killed by {signal.Signals(-ending.code).name}, and the ranks that it left were ended"
+    return f"the server ended without a status, mpirun returned {_code_text(ending)}"
+
+
+def _code_text(ending: LauncherExit) -> str:
+    """The exit code of mpirun, with a remark where a rank was killed: Open MPI's, MPICH's."""
+    killed = ending.shell_code in (128 + signal.SIGKILL, signal.SIGKILL)
+    return f"{ending.shell_code} (a rank was killed)" if killed else str(ending.shell_code)

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector, crc32
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
-from areabench.engine.events import Provenance, State, Status
+from areabench.engine.events import ENDED, Provenance, State, Status
 from areabench.errors import RunFileError
 from areabench.experiment.experiment import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
 from areabench.runfile.lock import lock
-from areabench.runfile.open import DAMAGE, damaged, open_closed, own_part
+from areabench.runfile.open import DAMAGE, damaged, open_closed, open_for_reading, own_part
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
@@ -184,6 +184,18 @@ def status_of(file: h5py.File) -> Status:
         raise ValueError("/status does not have its checksum")
     state, reason = values.pop("state").decode(), values.pop("reason").decode()
     return Status(_STATES[state], reason, **values)
+
+
+def read_status(path: Path) -> Status:
+    """The status of a run file, and whether it has metrics; nothing else is read. A RunFileError if it is damaged."""
+    with open_for_reading(path) as file:
+        try:
+            status = status_of(file)
+            if status.state in ENDED and not len(own_part(file, "metrics")):
+                return replace(status, unevaluated="there are no metrics")
+            return status
+        except DAMAGE as error:
+            raise damaged(path, str(error)) from error
 
 
 def cut(text: str, size: int) -> bytes:

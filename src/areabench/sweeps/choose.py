@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areabench.errors import UserError
+from areabench.errors import RunFailure, UserError
 from areabench.experiment.labels import method_label
+from areabench.files import check_signed, replace_text, signed
+from areabench.settings.toml import block, read_text, read_toml
 from areabench.sweeps.file import SweepFile
-from areabench.sweeps.plan import Candidates, Member, candidates_of, members_at
-from areabench.sweeps.tune import Metric, Tune
+from areabench.sweeps.plan import Candidates, Member, SweepPlan, candidates_of, members_at
+from areabench.sweeps.tune import Metric
 
 if TYPE_CHECKING:
     from areabench.sweeps.read import Result, Sweep
 
+CHOICE_FILE = "chosen.toml"
+
 
 @dataclass(frozen=True)
-class Tuning:
-    """What was tuned and chosen in a sweep, for readers of its tables."""
+class TunedChoice:
+    """What a tuned sweep has chosen, by point of its grids: keys and values, None where no setting can be used."""
 
-    tune: Tune
-    results: tuple[Result, ...]  # of the tuning seeds
-    missing: tuple[Member, ...]  # without which nothing is chosen
-    notes: tuple[str, ...] = ()  # best settings at the edge, and methods without one
-    test_seeds: tuple[int, ...] = ()
+    settings: tuple[tuple[tuple[str, Any], ...] | None, ...]
+    notes: tuple[str, ...]  # best settings at the edge, and methods without one
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The tuned keys."""
-        return tuple(one.key for one in self.tune.keys)
-
-    @property
-    def sentence(self) -> str:
-        """What the tables show, in words."""
-        tune = self.tune
-        seeds = f"seed {tune.seeds[0]}" if len(tune.seeds) == 1 else f"seeds {tune.seeds[0]} to {tune.seeds[-1]}"
-        return (
-            f"of each method the setting with the {tune.words}, of at most {tune.budget} tried "
-            f"({tune.search} search over {', '.join(self.keys)}) on {seeds}; "
-            "shown on other seeds"
-        )
+    def tests(self, file: SweepFile) -> tuple[Member, ...]:
+        """The runs that test the chosen settings."""
+        members: list[Member] = []
+        for group, settings in zip(candidates_of(file), self.settings, strict=True):
+            if settings is not None:
+                members += members_at(file, group, settings, None)
+        return tuple(members)
 
 
 def tuning_notes(sweep: Sweep) -> list[str]:
@@ -51,10 +47,10 @@ def tuning_notes(sweep: Sweep) -> list[str]:
     return [] if tuning is None else [f"{sweep.plan.name} shows {tuning.sentence}", *tuning.notes]
 
 
-def chosen(file: SweepFile, results: Mapping[str, Result]) -> tuple[list[Member], tuple[str, ...]]:
-    """The test runs of a sweep whose tuning runs are done, given by file name; and what to say about the choice."""
+def choose_settings(file: SweepFile, results: Mapping[str, Result]) -> TunedChoice:
+    """The choice of a sweep whose tuning runs are done, given by file name."""
     assert file.tune is not None
-    members: list[Member] = []
+    settings: list[tuple[tuple[str, Any], ...] | None] = []
     notes: dict[str, list[str]] = {}  # what is to be said, and of whom
     for group in candidates_of(file):
         scores = []
@@ -63,15 +59,52 @@ def chosen(file: SweepFile, results: Mapping[str, Result]) -> tuple[list[Member]
             trials = [results[name] for name in files if name in results]
             if trials and not any(trial.has_diverged for trial in trials):
                 scores.append((score_of(trials, file.tune.metric, file.tune.target), number))
-        if not scores:
-            failed = "no setting that was tried is without a diverged or failed trial"
-            notes.setdefault(failed, []).append(_name(file, group))
-            continue
-        best = group.points[min(scores)[1]]
-        members += members_at(file, group, best, None)
-        for words in edges(group.points, best):
+        if scores:
+            best = group.points[min(scores)[1]]
+            said = edges(group.points, best)
+        else:
+            best = None
+            said = ["no setting that was tried is without a diverged or failed trial"]
+        settings.append(best)
+        for words in said:
             notes.setdefault(words, []).append(_name(file, group))
-    return members, tuple(f"{'; '.join(names)}: {words}" for words, names in notes.items())
+    return TunedChoice(tuple(settings), tuple(f"{'; '.join(names)}: {words}" for words, names in notes.items()))
+
+
+def write_choice(folder: Path, plan: SweepPlan, choice: TunedChoice) -> None:
+    """Write the choice of a sweep down, for all who read its folder."""
+    assert plan.file is not None
+    blocks = [block({"sweep": _digest(plan), "notes": choice.notes})]
+    for group, settings in zip(candidates_of(plan.file), choice.settings, strict=True):
+        lines = block({"method": _name(plan.file, group)})
+        if settings is not None:
+            lines += block({"settings": dict(settings)})
+        blocks.append(f"[[chosen]]\n{lines}")
+    path = folder / CHOICE_FILE
+    try:
+        replace_text(path, signed("\n".join(blocks)), path.with_name(f"{path.name}.{os.getpid()}.part"))
+    except OSError as error:
+        raise RunFailure(f"{path}: cannot be written: {error.strerror}; make room") from error
+
+
+def read_choice(folder: Path, plan: SweepPlan) -> TunedChoice | None:
+    """The choice of a sweep; None where it has not been made, or was made by another sweep."""
+    path = folder / CHOICE_FILE
+    if not path.is_file():
+        return None
+    text = read_text(path)
+    check_signed(path, text)
+    table = read_toml(text, str(path))
+    if table["sweep"] != _digest(plan):
+        return None
+    chosen = [entry.get("settings") for entry in table["chosen"]]
+    settings = tuple(None if values is None else tuple(values.items()) for values in chosen)
+    return TunedChoice(settings, tuple(table["notes"]))
+
+
+def _digest(plan: SweepPlan) -> str:
+    """What tells sweeps apart that are written differently."""
+    return hashlib.sha256(plan.text.encode()).hexdigest()
 
 
 def edges(points: Sequence[tuple[tuple[str, Any], ...]], best: tuple[tuple[str, Any], ...]) -> list[str]:
@@ -90,11 +123,9 @@ def edges(points: Sequence[tuple[tuple[str, Any], ...]], best: tuple[tuple[str, 
 def _name(file: SweepFile, group: Candidates) -> str:
     """The method and its rates in words."""
     experiment = next((one.experiment for one in members_at(file, group, group.points[0], None)), None)
-    return (
-        group.method
-        if experiment is None
-        else (f"{method_label(experiment.method.name)}, {experiment.rates.describe()}")
-    )
+    if experiment is None:
+        return group.method
+    return f"{method_label(experiment.method.name)}, {experiment.rates.describe()}"
 
 
 def score_of(trials: Sequence[Result], metric: Metric, target: float) -> tuple[float, ...]:

@@ -82,7 +82,8 @@ def read_sweep_file(
 def check_sweep(table: Table, place: Location) -> SweepFile:
     """The tables of a sweep file, everything in [sweep] checked."""
     base = {name: value for name, value in table.items() if name not in ("sweep", "tune")}
-    section, inner = table.get("sweep", {"trials": 1}), place.inner("sweep")
+    section = table.get("sweep", {"trials": 1})
+    inner = place.inner("sweep")
     if not isinstance(section, dict):
         raise inner.error(f"{shown(section)} is a value; write it as a section [sweep]")
     for name in section:

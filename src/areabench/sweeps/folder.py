@@ -18,6 +18,7 @@ from areabench.engine.plugins.modules import modules_of
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.files import replace_text
+from areabench.sweeps.outcomes import part_of
 from areabench.sweeps.plan import Member, Share, SweepPlan, Task
 from areabench.sweeps.read import (
     FAILURE_COLUMNS,
@@ -32,11 +33,6 @@ from areabench.sweeps.read import (
 
 _LOCK = ".lock"
 _ALL = Share()
-
-
-def part_of(output: Path, pid: int) -> Path:
-    """Where process `pid` writes a file of the folder until it is complete."""
-    return output.with_name(f"{output.name}.{pid}.part")
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,8 @@ def _turn(folder: Path, share: Share) -> Iterator[None]:
 
 def _lock(folder: Path, share: Share, stack: ExitStack) -> None:
     """Lock the folder until the stack is closed: a whole sweep alone, a share together with others of the same N."""
-    lock, process = stack.enter_context((folder / _LOCK).open("a+", encoding="utf-8")), f"process {os.getpid()}"
+    lock = stack.enter_context((folder / _LOCK).open("a+", encoding="utf-8"))
+    process = f"process {os.getpid()}"
     if share.whole:
         _take(lock, folder, fcntl.LOCK_EX, process)
         return

@@ -16,18 +16,18 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from areabench.engine.client import most_ranks
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
 from areabench.experiment.parse import parse_experiment
-from areabench.launching.mpirun import PATIENCE_S, end_with_parent, mpirun_command, private_tmpdir
+from areabench.launching.mpirun import mpirun_command
+from areabench.launching.watch import PATIENCE_S, end_with_parent, private_tmpdir
 from areabench.progress import SweepProgress
 from areabench.settings.parse import to_toml
-from areabench.sweeps.folder import part_of
+from areabench.sweeps.outcomes import PassOutcome, part_of
 from areabench.sweeps.plan import Pass, Task
-from areabench.sweeps.pool import PassOutcome
 from areabench.transports.signals import Interrupts
 
 READY = "ready"  # what rank 0 prints before its first run
@@ -57,21 +57,18 @@ def read_batch(path: Path) -> Batch:
 
 def outcome_line(number: int, outcome: PassOutcome) -> str:
     """The outcome of a batch's task in one line."""
-    status = {**asdict(outcome.statuses[0]), "state": int(outcome.statuses[0].state)} if outcome.statuses else None
-    return json.dumps([number, status, outcome.error, outcome.is_fatal])
+    statuses = [{**asdict(status), "state": int(status.state)} for status in outcome.statuses]
+    return json.dumps([number, statuses, outcome.error, outcome.is_fatal])
 
 
 def read_outcome(line: str, tasks: Sequence[Task]) -> PassOutcome | None:
     """The outcome that `outcome_line` wrote; None for any other line, such as a warning of the MPI library."""
     try:
-        number, status, error, is_fatal = json.loads(line)
-        return PassOutcome(Pass((tasks[number],)), _statuses(status), error, is_fatal)
+        number, statuses, error, is_fatal = json.loads(line)
+        ended = tuple(Status(**{**status, "state": State(status["state"])}) for status in statuses)
+        return PassOutcome(Pass((tasks[number],)), ended, error, is_fatal)
     except (ValueError, TypeError, IndexError):
         return None
-
-
-def _statuses(status: dict[str, Any] | None) -> tuple[Status, ...]:
-    return () if status is None else (Status(**{**status, "state": State(status["state"])}),)
 
 
 # ---------------------------------------------------------------------------------------------------- launches
@@ -91,7 +88,9 @@ def run_in_launches(
 
 def _launch(batch: Batch, ranks: int | None, interrupts: Interrupts, progress: SweepProgress) -> Iterator[PassOutcome]:
     """How the tasks of a batch end in one mpirun, in their order; the first without an outcome when it ends failed."""
-    tasks, ended, ready = batch.tasks, 0, False
+    tasks = batch.tasks
+    ended = 0
+    ready = False
     file = part_of(tasks[0].output.parent / "batch.json", os.getpid())
     needed = max(most_ranks(task.experiment) for task in tasks)
     command = mpirun_command(min(ranks or needed, needed), ["batch", str(file)])
@@ -130,7 +129,8 @@ def _lines(command: Sequence[str], errors: IO[str], interrupts: Interrupts, prog
         )
         stack.callback(_end, mpirun)
         assert mpirun.stdout is not None
-        output, rest = stack.enter_context(mpirun.stdout).fileno(), b""
+        output = stack.enter_context(mpirun.stdout).fileno()
+        rest = b""
         while not interrupts.number:
             ready = wait([interrupts.file, output], _REFRESH_S)
             progress.show()

@@ -22,14 +22,7 @@ from areabench.kernels import Bits
 from areabench.settings.keys import slug
 from areabench.settings.parse import Location, to_toml
 from areabench.settings.toml import literal
-from areabench.sweeps.file import (
-    SEEDS,
-    Axis,
-    SweepFile,
-    Table,
-    merged,
-    read_sweep_file,
-)
+from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.sweeps.tune import Metric
 
 _DIGEST_DIGITS = 10

@@ -13,36 +13,19 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 
-from areabench.engine.events import ENDED, Status
 from areabench.engine.lanes import group_lanes
 from areabench.errors import RunFileError, WriteFailure, one_line
 from areabench.progress import SweepProgress
-from areabench.sweeps.folder import part_of
+from areabench.sweeps.outcomes import PassOutcome, files_of_pass, part_of
 from areabench.sweeps.plan import Pass, Task
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_together
 from areabench.transports.signals import INTERRUPT_SIGNALS, Interrupts
-
-
-@dataclass(frozen=True)
-class PassOutcome:
-    """How a pass ended: a status for each of its tasks, or the error because of which there is none."""
-
-    attempted: Pass
-    statuses: tuple[Status, ...]
-    error: str = ""
-    is_fatal: bool = False  # every later pass would fail in the same way, for example on a full disk
-
-    @property
-    def divides(self) -> bool:
-        """Whether its tasks are tried again one by one, to see which of them it was."""
-        return bool(self.error) and not self.is_fatal and len(self.attempted.tasks) > 1
 
 
 def group_passes(tasks: Sequence[Task]) -> list[Pass]:
@@ -142,7 +125,8 @@ class _Worker:
         except OSError:
             if not self._new:
                 return False
-        self._pass, self._new = attempted, False
+        self._pass = attempted
+        self._new = False
         return True
 
     def result(self) -> PassOutcome:
@@ -210,18 +194,11 @@ def _end_with_parent() -> None:
 
 def _attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
     """Simulate the tasks of a pass together; their statuses, or what went wrong in one line."""
-    tasks = attempted.tasks
-    parts = [part_of(task.output, os.getpid()) for task in tasks]
-    try:
-        statuses = simulate_together([task.experiment for task in tasks], parts, options)
-        for task, part, status in zip(tasks, parts, statuses, strict=True):
-            if status.state in ENDED:
-                part.replace(task.output)
-        return PassOutcome(attempted, tuple(statuses))
-    except (WriteFailure, RunFileError) as error:
-        return PassOutcome(attempted, (), one_line(error), is_fatal=True)
-    except (Exception, SystemExit) as error:  # whatever it is, the other passes continue
-        return PassOutcome(attempted, (), one_line(error))
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
+    with files_of_pass(attempted, os.getpid()) as files:
+        try:
+            experiments = [task.experiment for task in attempted.tasks]
+            return files.published(simulate_together(experiments, files.paths, options))
+        except (WriteFailure, RunFileError) as error:
+            return PassOutcome(attempted, (), one_line(error), is_fatal=True)
+        except (Exception, SystemExit) as error:  # whatever it is, the other passes continue
+            return PassOutcome(attempted, (), one_line(error))

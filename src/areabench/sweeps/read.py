@@ -28,9 +28,10 @@ from areabench.runfile.read import frame_of, open_run, time_to_accuracy
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
 from areabench.settings.parse import Location, to_toml
 from areabench.settings.toml import literal, read_text, read_toml
-from areabench.sweeps.choose import Tuning, chosen
+from areabench.sweeps.choose import TunedChoice, choose_settings, read_choice, write_choice
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
+from areabench.sweeps.tune import Tune
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,19 +105,35 @@ class Result:
 def read_result(path: Path) -> Result:
     """Read one run file."""
     with open_run(path) as run:
-        metrics, index = run.metrics_array, run.snapshot_index[: len(run.metrics_array)]
-        return Result(
-            path=path,
-            experiment=run.experiment,
-            status=run.status,
-            time_s=index["time_s"],
-            train_loss=metrics["train_loss"],
-            test_accuracy=metrics["test_accuracy"],
-            staleness=run.staleness,
-            served=run.served,
-            updates=_updates_until(index, run.served, run.events_array if run.experiment.record.events else None),
-            server_steps=index["version"],
-        )
+        events = run.events_array if run.experiment.record.events else None
+        metrics, index = run.metrics_array, run.snapshot_index
+        return _result(path, run.experiment, run.status, metrics, index, run.staleness, run.served, events)
+
+
+def _result(
+    path: Path,
+    experiment: Experiment,
+    status: Status,
+    metrics: NDArray[Any],
+    index: NDArray[Any],
+    staleness: NDArray[np.int64],
+    served: NDArray[np.int64],
+    events: NDArray[Any] | None = None,
+) -> Result:
+    """A result from rows of the run file; a run without event log has counted its updates itself."""
+    index = index[: len(metrics)]
+    return Result(
+        path=path,
+        experiment=experiment,
+        status=status,
+        time_s=index["time_s"],
+        train_loss=metrics["train_loss"],
+        test_accuracy=metrics["test_accuracy"],
+        staleness=staleness,
+        served=served,
+        updates=_updates_until(index, served, events),
+        server_steps=index["version"],
+    )
 
 
 def _updates_until(index: NDArray[Any], served: NDArray[np.int64], events: NDArray[Any] | None) -> NDArray[np.int64]:
@@ -185,8 +202,12 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
         with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
-            counted = not experiment.record.events and len(own_part(file, "metrics")) and not left_open(file)
-            result = _from_tally(path, file, experiment) if counted else None
+            result = None
+            if not experiment.record.events and len(own_part(file, "metrics")) and not left_open(file):
+                rows = VerifiedRows(file).rows
+                metrics, index = rows("metrics"), rows("snapshots/index")
+                staleness, served = rows("tally/staleness"), rows("tally/served")
+                result = _result(path, experiment, status_of(file), metrics, index, staleness, served)
     except DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); `areabench sweep` makes this run again") from error
     result = result or read_result(path)
@@ -198,25 +219,6 @@ def _holds(file: h5py.File, experiment: Experiment) -> bool:
     about = read_attributes(file.attrs)
     known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
     return bool(known and about["experiment"] == to_toml(experiment))
-
-
-def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
-    """A run that counted its updates itself."""
-    verified = VerifiedRows(file)
-    metrics = verified.rows("metrics")
-    index = verified.rows("snapshots/index")[: len(metrics)]
-    return Result(
-        path=path,
-        experiment=experiment,
-        status=status_of(file),
-        time_s=index["time_s"],
-        train_loss=metrics["train_loss"],
-        test_accuracy=metrics["test_accuracy"],
-        staleness=verified.rows("tally/staleness"),
-        served=verified.rows("tally/served"),
-        updates=_updates_until(index, verified.rows("tally/served"), None),
-        server_steps=index["version"],
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- sweeps
@@ -233,6 +235,42 @@ class Failure:
     def row(self) -> list[str]:
         """A line of the list of failures, with its checksum."""
         return [self.file, self.reason, f"{crc32(f'{self.file},{self.reason}'.encode()):08x}"]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was tuned and chosen in a sweep, for readers of its tables."""
+
+    tune: Tune
+    plan: SweepPlan  # of the tuning runs
+    folder: Path
+    choice: TunedChoice | None  # None: nothing is chosen yet, because some of them are missing
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The tuned keys."""
+        return tuple(one.key for one in self.tune.keys)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said about the choice."""
+        return () if self.choice is None else self.choice.notes
+
+    @property
+    def sentence(self) -> str:
+        """What the tables show, in words."""
+        tune = self.tune
+        seeds = f"seed {tune.seeds[0]}" if len(tune.seeds) == 1 else f"seeds {tune.seeds[0]} to {tune.seeds[-1]}"
+        return (
+            f"of each method the setting with the {tune.words}, of at most {tune.budget} tried "
+            f"({tune.search} search over {', '.join(self.keys)}) on {seeds}; "
+            "shown on other seeds"
+        )
+
+    @cached_property
+    def results(self) -> tuple[Result, ...]:
+        """The tuning runs that are done; they are read now."""
+        return _read_members(self.folder, self.plan)[0]
 
 
 @dataclass(frozen=True)
@@ -281,17 +319,16 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
     """
     folder = Path(folder)
     stored = read_stored(folder)
-    plan, tuning = stored.plan(), None
-    results, missing = _read_members(folder, plan, progress)
+    plan = stored.plan()
+    tuning = None
     if plan.file is not None and plan.file.tune is not None:
+        tuning = Tuning(plan.file.tune, plan, folder, read_choice(folder, plan))
+        if tuning.choice is not None:
+            plan = replace(plan, members=tuning.choice.tests(plan.file))
+    results, missing = _read_members(folder, plan, progress)
+    if tuning is not None and tuning.choice is None:  # there is nothing to show yet
+        results = ()
         missing = _to_be_run(missing)
-        tests, notes = ([], ()) if missing else chosen(plan.file, {one.path.name: one for one in results})
-        tuning = Tuning(plan.file.tune, results, missing, notes)
-        if not missing:
-            plan = replace(plan, members=tuple(tests))
-            results, missing = _read_members(folder, plan, progress)
-        else:
-            results = ()
     awaited = {member.file for member in missing}
     return Sweep(
         plan=plan,
@@ -305,7 +342,7 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
 
 
 def _read_members(
-    folder: Path, plan: SweepPlan, progress: Callable[[int], object] | None
+    folder: Path, plan: SweepPlan, progress: Callable[[int], object] | None = None
 ) -> tuple[tuple[Result, ...], tuple[Member, ...]]:
     """The results of a plan's runs, and the members without one."""
     results, missing = [], []
@@ -327,12 +364,18 @@ def _to_be_run(members: Sequence[Member]) -> tuple[Member, ...]:
 
 
 def with_tests(plan: SweepPlan, folder: Path) -> SweepPlan | None:
-    """The plan of a tuned sweep with its test runs; None where a tuning run is not done."""
+    """The plan of a tuned sweep with its test runs; None where nothing is chosen yet."""
     assert plan.file is not None
-    results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))), None)
-    if _to_be_run(missing):
-        return None
-    return replace(plan, members=tuple(chosen(plan.file, {one.path.name: one for one in results})[0]))
+    choice = read_choice(folder, plan)
+    return None if choice is None else replace(plan, members=choice.tests(plan.file))
+
+
+def make_choice(plan: SweepPlan, folder: Path) -> None:
+    """Choose from the tuning runs of a sweep, and write it down; nothing where one of them is not done."""
+    assert plan.file is not None
+    results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))))
+    if not _to_be_run(missing):
+        write_choice(folder, plan, choose_settings(plan.file, {one.path.name: one for one in results}))
 
 
 def open_finished(folders: Sequence[Path]) -> list[Sweep]:
@@ -340,9 +383,9 @@ def open_finished(folders: Sequence[Path]) -> list[Sweep]:
     sweeps = [open_sweep(folder) for folder in folders]
     for sweep in sweeps:
         if not sweep.results:
-            if sweep.tuning is not None and sweep.tuning.missing:
+            if sweep.tuning is not None and sweep.tuning.choice is None:
                 raise UserError(
-                    f"{sweep.folder}: {len(sweep.tuning.missing):,} tuning runs are missing or have failed, so nothing "
+                    f"{sweep.folder}: {len(sweep.missing):,} tuning runs are missing or have failed, so nothing "
                     "is chosen yet; run `areabench sweep` again"
                 )
             failures = sweep.failures

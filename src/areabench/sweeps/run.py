@@ -17,14 +17,9 @@ from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI, SIMULATOR
 from areabench.experiment.module_paths import own_parts
 from areabench.progress import Style, SweepProgress
-from areabench.sweeps.folder import (
-    SweepState,
-    opened,
-    part_of,
-    sweep_state,
-    write_failures,
-)
+from areabench.sweeps.folder import SweepState, opened, sweep_state, write_failures
 from areabench.sweeps.mpi import run_in_launches
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import (
     Share,
     SweepPlan,
@@ -33,13 +28,13 @@ from areabench.sweeps.plan import (
     expected_cost,
     expected_duration_s,
 )
-from areabench.sweeps.pool import PassOutcome, Pool, group_passes, run_here
-from areabench.sweeps.read import Failure, ended_state, with_tests
+from areabench.sweeps.pool import Pool, group_passes, run_here
+from areabench.sweeps.read import Failure, ended_state, make_choice, with_tests
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 
 if TYPE_CHECKING:
-    from areabench.sweeps.mpi_leader import Leader  # needs mpi4py
+    from areabench.sweeps.on_ranks import Leader  # needs mpi4py
 
 
 @dataclass(frozen=True)
@@ -107,12 +102,22 @@ def run_sweep(
     report = _run_plans(plans, folders, options, run_options)
     if report.interrupted or report.stopped:
         return report
-    tuned = [(plan, folder) for plan, folder in zip(plans, folders, strict=True) if plan.file is not None]
-    found = [(test, folder) for plan, folder in tuned if (test := with_tests(plan, folder)) is not None]
-    if not found:
+    tests = []
+    test_folders = []
+    for plan, part in zip(plans, report.folders, strict=True):
+        if plan.file is None:
+            continue
+        if part.now or with_tests(plan, part.folder) is None:
+            try:
+                make_choice(plan, part.folder)
+            except RunFailure as error:
+                return replace(report, stopped=str(error))
+        if (test := with_tests(plan, part.folder)) is not None:
+            tests.append(options.share.taken_from(with_code_checked(test)))
+            test_folders.append(part.folder)
+    if not tests:
         return report
-    tests = [options.share.taken_from(with_code_checked(plan)) for plan, _ in found]
-    second = _run_plans(tests, [folder for _, folder in found], options, run_options, phase="test")
+    second = _run_plans(tests, test_folders, options, run_options, phase="test")
     return replace(second, folders=(*report.folders, *second.folders))
 
 
@@ -165,7 +170,8 @@ def _compute(
     cost = expected_duration_s if options.transport == MPI else expected_cost
     progress = SweepProgress(len(tasks), sum(cost(task.experiment) for task in tasks), options.progress)
     progress.show()
-    open_tasks, stopped = {task.output: task for task in tasks}, ""
+    open_tasks = {task.output: task for task in tasks}
+    stopped = ""
     try:
         with closing(_outcomes(tasks, options, run_options, interrupts, progress)) as outcomes:
             for outcome in outcomes:
@@ -197,7 +203,7 @@ def _outcomes(
     """How the passes of the transport end, as they do."""
     if options.leader is not None:
         for task in tasks:
-            yield options.leader.attempt(task, part_of(task.output, os.getpid()))
+            yield options.leader.attempt(task, os.getpid())
             if interrupts.number:
                 return
         return
@@ -213,7 +219,8 @@ def _outcomes(
 
 def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
     """Enter an outcome into the reports; how many of its runs failed."""
-    failed, touched = 0, {}
+    failed = 0
+    touched = {}
     for number, task in enumerate(outcome.attempted.tasks):
         report = reports[task.output.parent]
         status = outcome.statuses[number] if outcome.statuses else None

@@ -24,12 +24,10 @@ from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ServerGone, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import trusted_folders
-from areabench.experiment.parse import parse_experiment
 from areabench.host import Meter, process_began_at
 from areabench.kernels import Kernels, check_bits, kernels_in_force, of_all
 from areabench.privacy.keys import KeyPair
 from areabench.privacy.masks import MaskKeeper, Secrecy, covering
-from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads
 from areabench.transports.clock import RealClock, sharpen_sleep
 from areabench.transports.mpi_server import MpiHelperLink
@@ -157,21 +155,20 @@ def _leave_signals_to_server(world: World, options: RunOptions) -> None:
 
 
 def _share_experiment(load: Callable[[], Experiment], world: World) -> Experiment:
-    """The experiment on all ranks: rank 0 loads it, the others parse the text that it sends."""
-    loaded: list[Experiment] = []
+    """The experiment on all ranks: rank 0 loads it and sends it to the others."""
 
-    def load_as_text() -> str:
+    def load_on_server() -> Experiment | None:
         if world.rank:
-            return ""
+            return None
         experiment = load()
         place_clients(experiment, world.size)
         if experiment.faults.lost:
             raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
-        loaded.append(experiment)
-        return to_toml(experiment)
+        return experiment
 
-    text = world.from_server(load_as_text)
-    return loaded[0] if loaded else parse_experiment(text)
+    experiment = world.from_server(load_on_server)
+    assert experiment is not None
+    return experiment
 
 
 def _build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str]) -> Scenario:

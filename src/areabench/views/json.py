@@ -35,8 +35,10 @@ def plain(value: Any, shorten: Shorten | None = None) -> Any:
         return _number(value, shorten)
     if isinstance(value, list | tuple):
         return [plain(entry, shorten) for entry in value]
-    if isinstance(value, np.ndarray):
-        return _table(value) if value.dtype.names else plain(value.tolist(), shorten)
+    if isinstance(value, np.ndarray) and value.dtype.names:
+        return [dict(zip(value.dtype.names, plain(row), strict=True)) for row in value.tolist()]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist(), shorten)
     if isinstance(value, Enum):
         return value.value if isinstance(value, str) else getattr(value, "text", value.name.lower())
     if is_dataclass(value):
@@ -47,15 +49,7 @@ def plain(value: Any, shorten: Shorten | None = None) -> Any:
         return {str(key): plain(entry, shorten) for key, entry in value.items()}
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if isinstance(value, Path):
-        return str(value)
-    return plain(value.item(), shorten) if isinstance(value, np.generic) else value
-
-
-def _table(table: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
-    """Rows with named columns."""
-    names = table.dtype.names or ()
-    return [dict(zip(names, map(plain, row), strict=True)) for row in table.tolist()]
+    return str(value) if isinstance(value, Path) else value
 
 
 def _number(value: float, shorten: Shorten | None) -> float | int | None:
@@ -73,17 +67,34 @@ def summary_record(path: Path, summary: Summary, settings: str) -> dict[str, Any
 
 
 def run_record(run: Run) -> dict[str, Any]:
-    """One run in full."""
+    """One run in full; what a run has not recorded is None."""
+    events = None
+    quantiles = None
+    if run.experiment.record.events:
+        rows = run.events_array
+        counts = np.bincount(rows["kind"], minlength=len(Kind)).tolist()
+        events = {kind.text: counts[kind] for kind in Kind}
+        updates = rows[rows["kind"] == Kind.UPDATE]
+        if len(updates):
+            names = [f"p{share}" for share in QUANTILES]
+            quantiles = {
+                name: dict(zip(names, np.percentile(values, QUANTILES).tolist(), strict=True))
+                for name, values in measured_columns(updates).items()
+            }
+    clients = plain(run.clients_array)
+    served = run.served.tolist() or [None] * len(clients)  # a killed run may not know them
+    index = run.snapshot_index[["time_s", "version", "event"]]
+    metrics = run.metrics_array if len(run.metrics_array) else np.full(len(index), np.nan, METRIC)
     return {
         "file": run.path,
         "status": {name: value for name, value in vars(run.status).items() if name != "unevaluated"},  # not in the file
-        "events": _events(run),
+        "events": events,
         "clipped": run.clipped if run.experiment.privacy is not None else None,
         "mean_staleness": run.summary().mean_staleness,
         "staleness": run.staleness,
-        "quantiles": _quantiles(run),
-        "clients": _clients(run),
-        "snapshots": _snapshots(run),
+        "quantiles": quantiles,
+        "clients": [{**row, "served": count} for row, count in zip(clients, served, strict=True)],
+        "snapshots": [{**when, **found} for when, found in zip(plain(index), plain(metrics), strict=True)],
         "diagnosis": run.diagnosis,
         "experiment": run.experiment,
         "provenance": run.provenance,
@@ -100,36 +111,3 @@ def comparison_record(first: Run, second: Run, found: RunComparison, within: Tol
         "loss_holds": is_within(found.loss.final, within.loss),
     }
     return {"runs": runs, **asdict(found), "verdict": verdict}
-
-
-def _events(run: Run) -> dict[str, int] | None:
-    """How many events there are of each kind; None without an event log."""
-    if not run.experiment.record.events:
-        return None
-    counts = np.bincount(run.events_array["kind"], minlength=len(Kind)).tolist()
-    return {kind.text: counts[kind] for kind in Kind}
-
-
-def _quantiles(run: Run) -> dict[str, dict[str, float]] | None:
-    """Quantiles over the updates that were used; None where there is none, or no event log."""
-    updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
-    if not len(updates):
-        return None
-    names = [f"p{share}" for share in QUANTILES]
-    return {
-        name: dict(zip(names, np.percentile(values, QUANTILES).tolist(), strict=True))
-        for name, values in measured_columns(updates).items()
-    }
-
-
-def _clients(run: Run) -> list[dict[str, Any]]:
-    """With the updates of each client that were used; null where a killed run did not record them."""
-    served: list[int | None] = run.served.tolist() or [None] * len(run.clients_array)
-    return [{**row, "served": count} for row, count in zip(plain(run.clients_array), served, strict=True)]
-
-
-def _snapshots(run: Run) -> list[dict[str, Any]]:
-    """When each was taken, and how good it is; null where it was not evaluated."""
-    index = run.snapshot_index[["time_s", "version", "event"]]
-    metrics = run.metrics_array if len(run.metrics_array) else np.full(len(index), np.nan, METRIC)
-    return [{**when, **quality} for when, quality in zip(plain(index), plain(metrics), strict=True)]

@@ -13,8 +13,15 @@ from functools import cache
 from areabench.experiment.labels import method_colour
 from areabench.methods import METHODS
 
-LABEL, HEADING, TABLE_HEADING, FAINT, BEST = "cyan", "bold", "bold cyan", "dim", "bold"
-GOOD, DOUBTFUL, BAD, UNDER_WAY = "green", "yellow", "bold red", "cyan"
+LABEL = "cyan"
+HEADING = "bold"
+TABLE_HEADING = "bold cyan"
+FAINT = "dim"
+BEST = "bold"
+GOOD = "green"
+DOUBTFUL = "yellow"
+BAD = "bold red"
+UNDER_WAY = "cyan"
 STATE_STYLES = {
     "done": GOOD, "target reached": GOOD, "running": UNDER_WAY, "waiting": UNDER_WAY, "diverged": DOUBTFUL,
     "stopped": DOUBTFUL, "failed": BAD, "killed": BAD,
@@ -32,7 +39,12 @@ class Styled(str):
 
     def __new__(cls, *parts: str | tuple[str, str]) -> Styled:
         """Join parts."""
-        pieces = [piece for part in parts for piece in _pieces(part)]
+        pieces: list[tuple[str, str]] = []
+        for part in parts:
+            if isinstance(part, Styled):
+                pieces += part.parts
+            else:
+                pieces.append((part, "") if isinstance(part, str) else part)
         styled = super().__new__(cls, "".join(text for text, _ in pieces))
         styled.parts = tuple(pieces)
         return styled
@@ -40,12 +52,6 @@ class Styled(str):
     def join(self, parts: Iterable[str], /) -> Styled:
         """Join parts with this text between them."""
         return Styled(*[piece for part in parts for piece in (self, part)][1:])
-
-
-def _pieces(part: str | tuple[str, str]) -> Iterable[tuple[str, str]]:
-    if isinstance(part, Styled):
-        return part.parts
-    return [(part, "")] if isinstance(part, str) else [part]
 
 
 def method_word(name: str) -> Styled:
@@ -116,45 +122,31 @@ def align(
     The first row names the columns; `headings`, if any, are above it and together as wide as the table. A row of
     one cell is not aligned, and may be as long as it likes.
     """
-    whole = [row for row in rows if len(row) > 1]
-    widths = [max(len(row[column]) for row in whole) for column in range(len(rows[0]))]
-    _widen(widths, headings)
-    lines = [_heading_line(headings, widths)] if headings else []
-    return lines + [_line(row, widths, flush_left, is_first=not number) for number, row in enumerate(rows)]
-
-
-def _widen(widths: list[int], headings: Sequence[Heading]) -> None:
-    """Make the last column below each heading wide enough for it."""
+    widths = [max(map(len, column)) for column in zip(*(row for row in rows if len(row) > 1), strict=True)]
+    words = []
     end = 0
-    for heading in headings:
-        start, end = end, end + heading.columns
+    for heading in headings:  # each in the middle of its columns, of which the last one is as wide as it needs
+        start = end
+        end += heading.columns
         widths[end - 1] += max(0, len(heading.text) - _across(widths[start:end]))
+        words.append(heading.text.center(_across(widths[start:end])))
+    lines = [Styled((_GAP.join(words).rstrip(), TABLE_HEADING))] if headings else []
+    for row in rows:
+        if not row:
+            lines.append(Styled(("-" * _across(widths), FAINT)))
+        elif len(row) == 1:
+            lines.append(Styled((row[0], HEADING)))
+        else:
+            cells: list[str] = []
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+                padding = " " * (width - len(cell))
+                cells += [cell, padding, _GAP] if column in flush_left else [padding, cell, _GAP]
+            while not cells[-1].strip():  # no spaces at the end of a line
+                cells.pop()
+            lines.append(Styled(("".join(cells), TABLE_HEADING)) if row is rows[0] else Styled(*cells))
+    return lines
 
 
 def _across(widths: Sequence[int]) -> int:
     """Characters that columns take together."""
     return sum(widths) + len(_GAP) * (len(widths) - 1)
-
-
-def _heading_line(headings: Sequence[Heading], widths: Sequence[int]) -> Styled:
-    """Each heading in the middle of its columns."""
-    words, end = [], 0
-    for heading in headings:
-        start, end = end, end + heading.columns
-        words.append(heading.text.center(_across(widths[start:end])))
-    return Styled((_GAP.join(words).rstrip(), TABLE_HEADING))
-
-
-def _line(row: Sequence[str], widths: Sequence[int], flush_left: Collection[int], *, is_first: bool) -> Styled:
-    if not row:
-        return Styled(("-" * _across(widths), FAINT))
-    if len(row) == 1:
-        return Styled((row[0], HEADING))
-    cells: list[str] = []
-    for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        padding = " " * (width - len(cell))
-        cells += [_GAP] if column else []
-        cells += [cell, padding] if column in flush_left else [padding, cell]
-    while not cells[-1].strip():  # no spaces at the end of a line
-        cells.pop()
-    return Styled(("".join(cells), TABLE_HEADING)) if is_first else Styled(*cells)

@@ -1,6 +1,7 @@
 """How a command answers on stdout: JSON, plain text, or text in colours, decided from the environment.
 
-`NO_COLOR` (no-color.org) wins over `FORCE_COLOR` (force-color.org); a variable that is empty counts as not set.
+`NO_COLOR` (no-color.org) wins over `FORCE_COLOR` (force-color.org); a variable that is empty counts as not set. How
+many colours there are is rich's to find out.
 """
 
 from __future__ import annotations
@@ -8,16 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from areabench.errors import harmless
+from areabench.errors import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from areabench.progress import Style
-
-Colours = Literal["standard", "256", "truecolor"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Output:
     """How to answer; the command line decides. Text in colours has the same words as plain text."""
 
     as_json: bool = False
-    colours: Colours | None = None  # how many the terminal has; None: plain text
+    in_colour: bool = False
     is_terminal: bool = False  # one on which a page can be written over
 
     def answer(self, text: Callable[[], str], record: Callable[[], Any]) -> None:
@@ -39,16 +38,16 @@ class Output:
 
     def print(self, text: str) -> None:
         """Print a text; control characters, which a file may have brought in, are written as escapes."""
-        if self.colours is None:
-            sys.stdout.write(harmless(text))
+        if not self.in_colour:
+            sys.stdout.write(escape_controls(text))
             return
-        from rich.text import Text  # only a terminal with colours needs rich
+        from rich.text import Text  # it would take a quarter of the time of `show`, so only colours load it
 
         from areabench.views.styled import Styled
 
         parts = text.parts if isinstance(text, Styled) else ((text, ""),)
-        shown = Text.assemble(*((harmless(part), style) for part, style in parts))
-        console(self.colours).print(shown, end="", soft_wrap=True)  # soft: each line is as long as it is
+        shown = Text.assemble(*((escape_controls(part), style) for part, style in parts))
+        stdout_console(in_colour=True).print(shown, end="", soft_wrap=True)  # soft: each line is as long as it is
 
     def remark(self, text: str) -> None:
         """Print a line beside the answer, such as where a figure was written; not with JSON."""
@@ -56,40 +55,29 @@ class Output:
             print(text)
 
 
-def console(colours: Colours | None) -> Console:
-    """The terminal behind stdout with the colours that were decided on."""
+def stdout_console(*, in_colour: bool) -> Console:
+    """The terminal behind stdout."""
     from rich.console import Console
 
-    return Console(
-        file=sys.stdout, force_terminal=True, color_system=colours, legacy_windows=False, no_color=colours is None
-    )
+    return Console(file=sys.stdout, force_terminal=True, color_system="auto" if in_colour else None)
 
 
-def decided_colours(environment: Mapping[str, str], *, is_terminal: bool) -> Colours | None:
-    """How many colours to use; None: plain text."""
+def wants_colours(environment: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Whether text gets colours."""
     if environment.get("NO_COLOR"):
-        return None
-    if environment.get("FORCE_COLOR") or (is_terminal and not is_dumb(environment)):
-        return _depth(environment)
-    return None
+        return False
+    return bool(environment.get("FORCE_COLOR")) or (is_terminal and not is_dumb(environment))
 
 
-def _depth(environment: Mapping[str, str]) -> Colours:
-    """How many colours the terminal says it has."""
-    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
-        return "truecolor"
-    return "256" if "256" in environment.get("TERM", "") else "standard"
-
-
-def decided_style(choice: str, environment: Mapping[str, str], *, is_terminal: bool) -> Style:
-    """How progress is shown for a value of `--progress`; a live line needs a terminal that can write over it."""
+def progress_style(choice: str, environment: Mapping[str, str], *, is_terminal: bool) -> Style:
+    """How progress is shown for a value of `--progress`; a live bar needs a terminal that can write over it."""
     from areabench.progress import Style  # no answer needs it
 
-    if choice == "auto":
-        choice = "always" if is_terminal and not is_dumb(environment) else "never"
-    if choice != "always":
-        return Style.MARKED if choice == "marked" else Style.NONE
-    return Style.COLOURED if decided_colours(environment, is_terminal=is_terminal) else Style.LIVE
+    if choice == "marked":
+        return Style.MARKED
+    if choice == "always" or (choice == "auto" and is_terminal and not is_dumb(environment)):
+        return Style.LIVE
+    return Style.NONE
 
 
 def is_dumb(environment: Mapping[str, str]) -> bool:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         DataComparison,
         Pair,
         RunComparison,
-        Shift,
         Trajectory,
     )
     from areabench.results.methods import ListedMethod
@@ -75,11 +74,21 @@ def experiment_text(experiment: Experiment) -> Styled:
 
 
 def _toml_lines(experiment: Experiment) -> list[Styled]:
-    remarks, lines, section_name = default_remarks(experiment), [], ""
+    remarks = default_remarks(experiment)
+    lines = []
+    heading = ""
     for line in to_toml(experiment).splitlines():
-        section_name = line.strip("[]") if line.startswith("[") else section_name
-        remark = remarks.get(f"{section_name}.{line.partition(' = ')[0]}")
-        lines.append(Styled(_toml_line(line), *([(f"  # {remark}", FAINT)] if remark else [])))
+        key, equals, value = line.partition(" = ")
+        if line.startswith("["):
+            heading = line.strip("[]")
+            lines.append(Styled((line, HEADING)))
+        elif not equals:
+            lines.append(Styled(line))
+        else:
+            name = value.strip('"')
+            word = Styled('"', method_word(name), '"') if key == "name" and name in METHODS else value
+            remark = remarks.get(f"{heading}.{key}")
+            lines.append(Styled((key, FAINT), equals, word, (f"  # {remark}" if remark else "", FAINT)))
     return lines
 
 
@@ -100,15 +109,6 @@ def data_text(data: DataSummary | None) -> Styled:
     else:
         lines.append(f"targets from {data.lowest_target:.6g} to {data.highest_target:.6g}")
     return Styled("\n", joined(Styled((f"# {line}", FAINT)) for line in lines))
-
-
-def _toml_line(line: str) -> Styled:
-    """A line of TOML: the heading of a section, or a key and its value."""
-    if line.startswith("["):
-        return Styled((line, HEADING))
-    key, equals, value = line.partition(" = ")
-    word = Styled('"', method_word(value.strip('"')), '"') if key == "name" and value.strip('"') in METHODS else value
-    return Styled((key, FAINT), equals, word) if equals else Styled(line)
 
 
 def methods_text(methods: Sequence[ListedMethod], *, keys: bool) -> Styled:
@@ -132,56 +132,63 @@ def methods_text(methods: Sequence[ListedMethod], *, keys: bool) -> Styled:
 
 def summary_table(summaries: Sequence[Summary], target: float, files: Sequence[str], settings: Sequence[str]) -> Styled:
     """One line per run; `settings` are the keys in which the runs differ, in words."""
+    cells = [
+        [
+            file,
+            method_word(one.method),
+            f"{one.step_size:g}",
+            number(one.test_accuracy, 2),
+            number(one.train_loss, 3),
+            f"{one.target_s:.1f} s" if math.isfinite(one.target_s) else "not reached",
+            f"{one.updates:,}",
+            f"{one.server_steps:,}",
+            number(one.mean_staleness, 2),
+            state_word(one.state),
+            setting,
+        ]
+        for file, one, setting in zip(files, summaries, settings, strict=True)
+    ]
     heading = [
         "file", "method", "alpha", "accuracy %", "loss", f"time to {target:g} %", "updates", "steps", "mean staleness",
         "status", "settings",
     ]  # fmt: skip
-    cells = [[file, *_summary_row(one), word] for file, one, word in zip(files, summaries, settings, strict=True)]
     kept = slice(None if any(settings) else -1)
     return joined(align([heading[kept], RULE, *(row[kept] for row in cells)], flush_left=(0, 1, 10)))
 
 
-def _summary_row(summary: Summary) -> list[str]:
-    return [
-        method_word(summary.method),
-        f"{summary.step_size:g}",
-        number(summary.test_accuracy, 2),
-        number(summary.train_loss, 3),
-        f"{summary.target_s:.1f} s" if math.isfinite(summary.target_s) else "not reached",
-        f"{summary.updates:,}",
-        f"{summary.server_steps:,}",
-        number(summary.mean_staleness, 2),
-        state_word(summary.state),
-    ]
-
-
 def describe_run(run: Run) -> Styled:
     """One run in full, section by section."""
-    provenance = [f"{item.name:<14} {getattr(run.provenance, item.name)}" for item in fields(run.provenance)]
+    provenance = "\n".join(f"{item.name:<14} {getattr(run.provenance, item.name)}" for item in fields(run.provenance))
     parts = [_status(run), _snapshots(run), _used_updates(run), _client_ranges(run)]
-    parts += [diagnosis_text(run.diagnosis)] if run.diagnosis is not None else []
-    parts += [section("experiment", _toml_lines(run.experiment))]
-    parts += [section("provenance", "\n".join(provenance).splitlines())]
-    return Styled(f"{run.path}\n", *(piece for part in parts for piece in ("\n", part)))
+    if run.diagnosis is not None:
+        parts.append(diagnosis_text(run.diagnosis))
+    parts.append(section("experiment", _toml_lines(run.experiment)))
+    parts.append(section("provenance", provenance.splitlines()))
+    return Styled(f"{run.path}\n\n", Styled("\n").join(parts))
 
 
 def _status(run: Run) -> Styled:
     status = run.status
     counts = f"{counted(status.updates, 'update')}, {counted(status.server_steps, 'server step')}"
-    others = f", {status.discarded:,} discarded"
+    counts += f", {status.discarded:,} discarded"
     for kind in (Kind.NO_STEP, Kind.CANCELLED):
         if count := int(np.count_nonzero(run.events_array["kind"] == kind)):
-            others += f", {count:,} {kind.text}"
+            counts += f", {count:,} {kind.text}"
     if run.experiment.privacy is not None:
-        others += f", {run.clipped:,} clipped, {status.refused:,} refused"
-    state = Styled(state_word(status.state.text), f": {status.reason}")
-    lines = [state, f"{counts}{others}; ended at {status.end_s:.3f} s"]
-    return section("status", [*lines, *([Styled((NO_STEPS, DOUBTFUL))] if status.is_without_steps else [])])
+        counts += f", {run.clipped:,} clipped, {status.refused:,} refused"
+    lines = [
+        Styled(state_word(status.state.text), f": {status.reason}"),
+        f"{counts}; ended at {status.end_s:.3f} s",
+    ]
+    if status.is_without_steps:
+        lines.append(Styled((NO_STEPS, DOUBTFUL)))
+    return section("status", lines)
 
 
 def _snapshots(run: Run) -> Styled:
     """Seven of the snapshots at most, the last one among them."""
-    index, metrics = run.snapshot_index, run.metrics_array
+    index = run.snapshot_index
+    metrics = run.metrics_array
     if not len(metrics):
         return section("snapshots", [f"{len(index):,}, not evaluated"])
     rows = [
@@ -234,7 +241,8 @@ def measured_columns(updates: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 def _client_ranges(run: Run) -> Styled:
     """How evenly the clients took part."""
-    clients, served = run.clients_array, run.served
+    clients = run.clients_array
+    served = run.served
     updates = f", updates {served.min():,} to {served.max():,}" if len(served) else ""  # unknown for some killed runs
     line = (
         f"{len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
@@ -258,92 +266,84 @@ _MEASURED = (
 
 def diagnosis_text(found: Diagnosis) -> Styled:
     """The whole diagnosis; a simulated run has no lines about real time."""
-    rows = [("updates", _updates(found)), ("clients", _clients(found)), ("delay", _delay(found))]
+    rows = [*_work_rows(found)]
     if found.cause not in (Cause.VIRTUAL, Cause.NOTHING):
-        rows += [("", "".join(f"{f'p{share}':>10}" for share in QUANTILES))]
-        rows += [(label, _quantiles(found, column)) for column, label in _MEASURED]
-        rows += [("overruns", _overruns(found)), ("load", _load(found)), ("launch", _launch(found))]
-    rows.append(("verdict", _verdict(found)))
-    return section("diagnosis", labelled([row for row in rows if row[1]], 17))
-
-
-def _verdict(found: Diagnosis) -> Styled:
-    """The verdict's first word is its cause."""
-    styles = {Cause.DELAYS: GOOD, Cause.VIRTUAL: "", Cause.NOTHING: ""}
+        rows += _time_rows(found)
     cause, colon, advice = found.advice.partition(":")
-    return Styled((cause, styles.get(found.cause, DOUBTFUL)), colon, advice)
+    style = {Cause.DELAYS: GOOD, Cause.VIRTUAL: "", Cause.NOTHING: ""}.get(found.cause, DOUBTFUL)
+    rows.append(("verdict", Styled((cause, style), colon, advice)))
+    return section("diagnosis", labelled(rows, 17))
 
 
-def _updates(found: Diagnosis) -> str:
+def _work_rows(found: Diagnosis) -> Iterator[LabelledText]:
+    """Updates, clients and delays, against what is expected of them."""
     rate = found.updates / found.duration_s
-    if not found.expected_updates > 0:  # a method that calls its clients, or a horizon shorter than every delay
-        return f"{found.updates:,} in {found.duration_s:g} s, {rate:.4g}/s"
-    share, nominal = 100 * found.updates / found.expected_updates, found.expected_updates / found.duration_s
-    return f"{found.updates:,} of {found.expected_updates:,.0f} expected ({share:.1f} %): {rate:.4g} of {nominal:.4g}/s"
-
-
-def _clients(found: Diagnosis) -> str:
-    """The clients that were served less than chance allows; the first few by name."""
-    count, short = len(found.clients), found.short
+    nominal = found.expected_updates / found.duration_s
+    if found.expected_updates > 0:
+        share = 100 * found.updates / found.expected_updates
+        expected = f"{found.expected_updates:,.0f} expected ({share:.1f} %)"
+        yield "updates", f"{found.updates:,} of {expected}: {rate:.4g} of {nominal:.4g}/s"
+    else:  # a method that calls its clients, or a horizon shorter than every delay
+        yield "updates", f"{found.updates:,} in {found.duration_s:g} s, {rate:.4g}/s"
+    count = f"{len(found.clients):,}"
+    short = found.short
     if np.isnan(found.clients["expected"]).any():
         why = "their trace is missing, or the method or the delays are the user's own"
-        return f"{count:,}; the expected number of updates is not known: {why}"
-    if not len(short):
-        return f"{count:,}, none served less than chance allows"
-    named = ", ".join(
-        f"client {row['client']} ({row['served']:,} of {row['expected']:,.4g}, at least {row['low']:,.0f})"
-        for row in short[:_NAMED]
-    )
-    others = f" and {len(short) - _NAMED:,} more" if len(short) > _NAMED else ""
-    return f"{len(short):,} of {count:,} served less than chance allows: {named}{others}"
+        yield "clients", f"{count}; the expected number of updates is not known: {why}"
+    elif not len(short):
+        yield "clients", f"{count}, none served less than chance allows"
+    else:
+        named = ", ".join(
+            f"client {row['client']} ({row['served']:,} of {row['expected']:,.4g}, at least {row['low']:,.0f})"
+            for row in short[:_NAMED]
+        )
+        others = f" and {len(short) - _NAMED:,} more" if len(short) > _NAMED else ""
+        yield "clients", f"{len(short):,} of {count} served less than chance allows: {named}{others}"
+    drawn_s = found.mean_drawn_s
+    if found.cause == Cause.VIRTUAL and not math.isnan(drawn_s):
+        yield "delay", f"{1e3 * drawn_s:,.4g} ms on average"
+    elif not math.isnan(drawn_s):
+        realised_s = found.mean_realised_s
+        longer = 100 * (realised_s / drawn_s - 1)
+        yield (
+            "delay",
+            f"drawn {1e3 * drawn_s:,.4g} ms, realised {1e3 * realised_s:,.4g} ms on average ({longer:+.1f} %)",
+        )
 
 
-def _delay(found: Diagnosis) -> str:
-    drawn_s, realised_s = found.mean_drawn_s, found.mean_realised_s
-    if math.isnan(drawn_s):
-        return ""
-    if found.cause == Cause.VIRTUAL:
-        return f"{1e3 * drawn_s:,.4g} ms on average"
-    longer = 100 * (realised_s / drawn_s - 1)
-    return f"drawn {1e3 * drawn_s:,.4g} ms, realised {1e3 * realised_s:,.4g} ms on average ({longer:+.1f} %)"
-
-
-def _quantiles(found: Diagnosis, column: str) -> str:
-    values = [1e3 * found.quantile(column, share) for share in QUANTILES]
-    return "".join(f"{'-':>10}" if math.isnan(value) else f"{value:>10,.3f}" for value in values)
-
-
-def _overruns(found: Diagnosis) -> str:
-    share = 100 * found.overruns / max(found.updates, 1)
-    usual = found.expected_overruns
-    expected = "" if math.isnan(usual) else f"; {usual:.1f} % of the delays are shorter than reply and computing"
-    return f"{found.overruns:,} of {found.updates:,} updates were not ready when due ({share:.1f} %){expected}"
-
-
-def _load(found: Diagnosis) -> str:
-    parts = []
+def _time_rows(found: Diagnosis) -> Iterator[LabelledText]:
+    """What took how long in real time, how busy the ranks were, and how they started."""
+    yield "", "".join(f"{f'p{share}':>10}" for share in QUANTILES)
+    for column, label in _MEASURED:
+        values = [1e3 * found.quantile(column, share) for share in QUANTILES]
+        yield label, "".join(f"{'-':>10}" if math.isnan(value) else f"{value:>10,.3f}" for value in values)
+    overran = f"{found.overruns:,} of {found.updates:,} updates were not ready when due"
+    overran += f" ({100 * found.overruns / max(found.updates, 1):.1f} %)"
+    if not math.isnan(found.expected_overruns):
+        overran += f"; {found.expected_overruns:.1f} % of the delays are shorter than reply and computing"
+    yield "overruns", overran
+    loads = []
     if not math.isnan(found.server_load):
-        times = [("polling", found.server_polling), ("serving", found.server_serving)]
-        times += [("short of a core", found.server_starved)] if found.server_starved > _STARVED else []
-        known = ", ".join(f"{name} {_share(share)}" for name, share in times if not math.isnan(share))
-        parts.append(f"server busy {_share(found.server_load)}" + (f" ({known})" if known else ""))
+        parts = [("polling", found.server_polling), ("serving", found.server_serving)]
+        if found.server_starved > _STARVED:
+            parts.append(("short of a core", found.server_starved))
+        known = ", ".join(f"{name} {_share(share)}" for name, share in parts if not math.isnan(share))
+        loads.append(f"server busy {_share(found.server_load)}" + (f" ({known})" if known else ""))
     if found.busiest_rank > 0:
-        parts.append(f"rank {found.busiest_rank}, the busiest, computes {_share(found.busiest_load)}")
+        loads.append(f"rank {found.busiest_rank}, the busiest, computes {_share(found.busiest_load)}")
     if not math.isnan(found.core_load):
-        parts.append(f"ranks use {_share(found.core_load)} of their host's {counted(found.cores, 'core')}")
-    return "; ".join(parts)
+        loads.append(f"ranks use {_share(found.core_load)} of their host's {counted(found.cores, 'core')}")
+    if loads:
+        yield "load", "; ".join(loads)
+    if found.ranks:
+        stretch = "" if found.stretch == 1 else f"; clock.stretch = {found.stretch:g}"
+        memory = f"{size(found.memory_bytes)} in {found.ranks} ranks"
+        yield "launch", f"ready after {found.start_up_s:.1f} s; {memory}{stretch}"
 
 
 def _share(percent: float) -> str:
     """Percent, with a decimal below ten."""
     return f"{percent:.{0 if percent >= 10 else 1}f} %"
-
-
-def _launch(found: Diagnosis) -> str:
-    if not found.ranks:
-        return ""
-    stretch = "" if found.stretch == 1 else f"; clock.stretch = {found.stretch:g}"
-    return f"ready after {found.start_up_s:.1f} s; {size(found.memory_bytes)} in {found.ranks} ranks{stretch}"
 
 
 # ---------------------------------------------------------------------------------------------------- comparison
@@ -375,22 +375,14 @@ def run_names(first: Run, second: Run) -> tuple[str, str]:
 
 def comparison_text(first: Run, second: Run, found: RunComparison, within: Tolerances) -> Styled:
     """The two runs, a table of counts and final values, how far apart the runs are, and the verdict."""
-    names, experiment = run_names(first, second), first.experiment
+    from areabench.results.comparison import is_within
+
+    names = run_names(first, second)
+    experiment = first.experiment
     method = experiment.method
     what = f", step size {method.step_size:g}, {describe_setting(experiment)}, seed {experiment.seed}\n"
-    width = max(map(len, names)) + 2
-    files = labelled(zip(names, (str(first.path), str(second.path)), strict=True), width)
-    checks = (("updates", found.updates, within.updates), ("final loss", found.loss.final, within.loss))
-    return Styled(
-        method_word(method.name), what, joined(Styled("  ", line) for line in files),
-        "\n", joined(_counts(found, names)),
-        "\n", joined(labelled(_distances(found, names), 12)),
-        "\n", joined(_check_line(*check) for check in checks),
-    )  # fmt: skip
-
-
-def _counts(found: RunComparison, names: tuple[str, str]) -> list[Styled]:
-    rows = [
+    files = labelled(zip(names, (str(first.path), str(second.path)), strict=True), max(map(len, names)) + 2)
+    counts = [
         ("updates", found.updates, 0),
         (f"of client {found.client}, where they differ most", found.client_updates, 0),
         ("server steps", found.server_steps, 0),
@@ -400,9 +392,20 @@ def _counts(found: RunComparison, names: tuple[str, str]) -> list[Styled]:
     ]
     cells = [
         [name, number(pair.first, digits), number(pair.second, digits), _difference(pair)]
-        for name, pair, digits in rows
+        for name, pair, digits in counts
     ]
-    return align([["", *names, "difference"], RULE, *cells])
+    checks = []
+    for name, pair, percent in (
+        ("updates", found.updates, within.updates), ("final loss", found.loss.final, within.loss)
+    ):  # fmt: skip
+        answer = ("yes", GOOD) if is_within(pair, percent) else ("NO", BAD)
+        checks.append(Styled(f"{name} within {percent:g} %: ", answer, f" ({_difference(pair)})"))
+    return Styled(
+        method_word(method.name), what, joined(Styled("  ", line) for line in files),
+        "\n", joined(align([["", *names, "difference"], RULE, *cells])),
+        "\n", joined(labelled(_distances(found, names), 12)),
+        "\n", joined(checks),
+    )  # fmt: skip
 
 
 def _difference(pair: Pair) -> str:
@@ -413,8 +416,17 @@ def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[Labelle
     if found.data is not None:
         yield "data", _data(found.data)
     yield "staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart"
-    yield from _order_rows(found.order, names) if found.order else [("order", _NO_EVENTS)]
-    yield "time shift", _shift(found.shift, names) if found.shift else _NO_EVENTS
+    if found.order is None:
+        yield "order", _NO_EVENTS
+    else:
+        yield from _order_rows(found.order, names)
+    if found.shift is None:
+        yield "time shift", _NO_EVENTS
+    else:
+        late = found.shift.seconds
+        quantiles = f"{1e3 * late.p50:+.1f} ms (p50), {1e3 * late.p95:+.1f} ms (p95), {1e3 * late.p99:+.1f} ms (p99)"
+        line = f"{1e3 * found.shift.offset_s:+.1f} ms at the start and {found.shift.drift_percent:+.2f} % of the time"
+        yield "time shift", f"{names[1]} minus {names[0]}: {quantiles}; as a line, {line}"
     yield "loss", _trajectory(found.loss, 4)
     yield "accuracy %", _trajectory(found.accuracy, 2)
 
@@ -422,8 +434,9 @@ def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[Labelle
 def _data(data: DataComparison) -> str:
     if data.equal is None:
         return "not known: a run has no digest of its data"
-    differ = f"DIFFERENT: SHA-256 {data.first[:12]} and {data.second[:12]}; compare runs on the same data"
-    return "the same in both runs" if data.equal else differ
+    if data.equal:
+        return "the same in both runs"
+    return f"DIFFERENT: SHA-256 {data.first[:12]} and {data.second[:12]}; compare runs on the same data"
 
 
 def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[LabelledText]:
@@ -437,13 +450,6 @@ def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[Labelle
     yield "", f"places moved: {moved.p50:,.0f} (p50), {moved.p95:,.0f} (p95), {moved.p99:,.0f} (p99)"
 
 
-def _shift(shift: Shift, names: tuple[str, str]) -> str:
-    late = shift.seconds
-    quantiles = f"{1e3 * late.p50:+.1f} ms (p50), {1e3 * late.p95:+.1f} ms (p95), {1e3 * late.p99:+.1f} ms (p99)"
-    line = f"{1e3 * shift.offset_s:+.1f} ms at the start and {shift.drift_percent:+.2f} % of the time"
-    return f"{names[1]} minus {names[0]}: {quantiles}; as a line, {line}"
-
-
 def _trajectory(trajectory: Trajectory, digits: int) -> str:
     if not trajectory.times:
         return "no values at common times"
@@ -451,34 +457,37 @@ def _trajectory(trajectory: Trajectory, digits: int) -> str:
     return f"{largest} ({trajectory.times:,} common times)"
 
 
-def _check_line(name: str, pair: Pair, percent: float) -> Styled:
-    from areabench.results.comparison import is_within
-
-    answer = ("yes", GOOD) if is_within(pair, percent) else ("NO", BAD)
-    return Styled(f"{name} within {percent:g} %: ", answer, f" ({_difference(pair)})")
-
-
 # ---------------------------------------------------------------------------------------------------- theory
 
 
-def findings_text(found: Findings) -> Styled:
+def theory_text(found: Findings) -> Styled:
     """What the paper's theorems say about an experiment."""
-    what = Styled(f"{found.problem}, n = {found.clients}, M = {found.local_steps}, ", method_word(found.method))
-    rows = [("experiment", what), ("events", _events(found))]
-    rows += [*_theorem1(found.theorem1), *_theorem2(found.theorem2), *_server(found)]
-    rows += [("not satisfied" if not number else "", text) for number, text in enumerate(found.not_satisfied)]
-    rows += [("advice" if not number else "", text) for number, text in enumerate(found.advised)]
-    rows += _suggestion(found)
-    return joined(labelled(rows, 14))
+    return joined(labelled(_theory_rows(found), 14))
 
 
-def _events(found: Findings) -> str:
+def _theory_rows(found: Findings) -> Iterator[LabelledText]:
+    what = f"{found.problem}, n = {found.clients}, M = {found.local_steps}, "
+    yield "experiment", Styled(what, method_word(found.method))
     events = found.events
     where = f"client {events.slowest}" if events.slowest >= 0 else "the server"
-    return (
-        f"p_min = {events.p_min:.4g} ({where}), p_s = {events.p_s:.4g}, q_bar = {events.q_bar:.4g}, "
-        f"r_p = {events.r_p:.4g}; {events.source}"
+    chances = f"p_min = {events.p_min:.4g} ({where}), p_s = {events.p_s:.4g}, q_bar = {events.q_bar:.4g}"
+    yield "events", f"{chances}, r_p = {events.r_p:.4g}; {events.source}"
+    yield from _theorem1(found.theorem1)
+    yield from _theorem2(found.theorem2)
+    best = found.server
+    yield (
+        "server rate",
+        f"lambda_s* = {best.rate:.4g} 1/s: after {best.whole_updates} updates (Delta* = {best.updates:.3g}), or every "
+        f"{best.period_s:.3g} s; now {best.now:.4g} 1/s",
     )
+    yield "", "(the least bound of Theorem 2 for a number of iterations; within a horizon a faster server is no worse)"
+    for label, texts in (("not satisfied", found.not_satisfied), ("advice", found.advised)):
+        for index, text in enumerate(texts):
+            yield "" if index else label, text
+    if found.suggestion is not None:
+        criterion = "the server's criterion as it is" if found.keeps_criterion else f"the server at {best.rate:.4g} 1/s"
+        schedule = f'schedule "{found.suggestion.schedule.name}", {found.suggested_steps}'
+        yield "suggestion", f"{schedule}; {criterion}; --write FILE.toml writes it"
 
 
 def _theorem1(found: Theorem1 | None) -> Iterator[LabelledText]:
@@ -507,21 +516,3 @@ def _theorem2(found: Theorem2 | None) -> Iterator[LabelledText]:
     distance = f"|x_s,0 - x*| = {found.start_distance:.4g}{' (estimated)' * found.estimated}"
     yield "theorem 2", f"B = {found.B:.4g}, sigma = {found.sigma:.4g}, {distance}"
     yield "", f"alpha = {found.alpha:.4g} for K = {found.iterations:,}; E[f(average) - f*] <= {found.bound:.4g}"
-
-
-def _server(found: Findings) -> Iterator[LabelledText]:
-    best = found.server
-    yield (
-        "server rate",
-        f"lambda_s* = {best.rate:.4g} 1/s: after {best.whole_updates} updates (Delta* = {best.updates:.3g}), or every "
-        f"{best.period_s:.3g} s; now {best.now:.4g} 1/s",
-    )
-    yield "", "(the least bound of Theorem 2 for a number of iterations; within a horizon a faster server is no worse)"
-
-
-def _suggestion(found: Findings) -> Iterator[LabelledText]:
-    if found.suggestion is None:
-        return
-    schedule, best = found.suggestion.schedule.name, found.server.rate
-    criterion = "the server's criterion as it is" if found.keeps_criterion else f"the server at {best:.4g} 1/s"
-    yield "suggestion", f'schedule "{schedule}", {found.suggested_steps}; {criterion}; --write FILE.toml writes it'

@@ -20,7 +20,11 @@ from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import method_colour, method_label
 from areabench.views.figures.style import LIMIT_LINE, entitle, grid, label_axes, label_log_axis, legend, styled
 
-_BLUE, _ORANGE, _GREEN, _PINK, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
+_BLUE = "#0072B2"
+_ORANGE = "#E69F00"
+_GREEN = "#009E73"
+_PINK = "#CC79A7"
+_RED = "#D55E00"
 _TIMES = (  # column, label, colour, line
     ("late_s", "late", _RED, "-"),
     ("reply_s", "reply", _BLUE, "-"),
@@ -62,15 +66,19 @@ def draw_diagnosis(found: Diagnosis, experiment: Experiment, *, width_in: float 
 def _heading(found: Diagnosis, experiment: Experiment, width: int) -> str:
     """The run in a few words, and the verdict."""
     stretch = f", clock.stretch = {found.stretch:g}" if found.stretch != 1 else ""
-    run = f"{experiment.name}: {method_label(experiment.method.name)}, n = {len(found.clients)}, {found.duration_s:g} s"
-    return f"{run}{stretch}\n" + "\n".join(textwrap.wrap(found.advice, width))
+    return f"{_words(found, experiment)}{stretch}\n" + "\n".join(textwrap.wrap(found.advice, width))
+
+
+def _words(found: Diagnosis, experiment: Experiment) -> str:
+    method = method_label(experiment.method.name)
+    return f"{experiment.name}: {method}, n = {len(found.clients)}, {found.duration_s:g} s"
 
 
 def _draw_clients(axes: Axes, found: Diagnosis) -> None:
     """Achieved rates as dots, what was expected with its interval as bars; those with too little in red."""
-    clients, span_s = found.clients, found.duration_s
-    label_axes(axes, "client", "updates/s")
-    axes.set_title("Rates: achieved, and expected with interval", loc="left", fontsize="small", pad=20)
+    clients = found.clients
+    span_s = found.duration_s
+    label_axes(axes, "client", "updates/s", "Rates: achieved, and expected with interval", pad=20)
     axes.vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
     axes.plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")
     short = clients["served"] < clients["low"]
@@ -86,8 +94,7 @@ def _draw_clients(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_delays(axes: Axes, found: Diagnosis) -> None:
     """Quantiles of realised delays over those of drawn ones: on the diagonal where delays were kept."""
-    label_axes(axes, "drawn delay (ms)", "realised delay (ms)")
-    axes.set_title("Delays: quantiles from 1 to 99.9 %", loc="left", fontsize="small")
+    label_axes(axes, "drawn delay (ms)", "realised delay (ms)", "Delays: quantiles from 1 to 99.9 %")
     inner = (found.quantiles["share"] >= 1) & (found.quantiles["share"] < 100)
     drawn_ms, realised_ms = (1e3 * found.quantiles[name][inner] for name in ("drawn_s", "realised_s"))
     if not len(drawn_ms):
@@ -102,8 +109,8 @@ def _draw_delays(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_times(axes: Axes, found: Diagnosis) -> None:
     """How many updates were at most so late, answered in so long, and so on."""
-    label_axes(axes, "time (ms)", "share of updates up to it (%)")
-    axes.set_title("Lateness, reply latency and its parts, computing", loc="left", fontsize="small", pad=36)
+    title = "Lateness, reply latency and its parts, computing"
+    label_axes(axes, "time (ms)", "share of updates up to it (%)", title, pad=36)
     share = found.quantiles["share"]
     for column, label, colour, line in _TIMES:
         time_ms = np.maximum(1e3 * found.quantiles[column], _SHORTEST_MS)
@@ -117,12 +124,11 @@ def _draw_times(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_cycle(axes: Axes, found: Diagnosis) -> None:
     """The mean delay, and what the mean cycle is made of."""
-    reply_s = 0.0 if math.isnan(found.mean_reply_s) else found.mean_reply_s
+    reply_s = float(np.nan_to_num(found.mean_reply_s))
     rest_s = max(found.mean_realised_s - reply_s - found.mean_compute_s, 0.0)
     parts = (("reply", reply_s, _BLUE), ("computing", found.mean_compute_s, _ORANGE),
              ("idle until due", rest_s, "0.8"))  # fmt: skip
-    label_axes(axes, "mean (ms)", "")
-    axes.set_title("What a cycle is made of", loc="left", fontsize="small")
+    label_axes(axes, "mean (ms)", "", "What a cycle is made of")
     axes.barh([1], [1e3 * found.mean_drawn_s], color=_GREEN, height=0.55, label="delay drawn")
     left_s = 0.0
     for label, part_s, colour in parts:
@@ -145,8 +151,8 @@ def _draw_excess(axes: Axes, found: Diagnosis) -> None:
         parts = {"server": parts.pop("serving"), **parts}
     entries = {"all": (float(np.nansum([value for value, _ in parts.values()])), "0.55"), **parts}
     bars = {name: (100 * value / found.mean_drawn_s, colour) for name, (value, colour) in entries.items()}
-    _draw_bars(axes, bars, "share of the mean delay (%)", 100 * TOLERANCE)
-    axes.set_title("Longer than the delay, by what it is due to", loc="left", fontsize="small")
+    _draw_bars(axes, bars, 100 * TOLERANCE)
+    label_axes(axes, "share of the mean delay (%)", "", "Longer than the delay, by what it is due to")
 
 
 def _draw_loads(axes: Axes, found: Diagnosis) -> None:
@@ -158,18 +164,19 @@ def _draw_loads(axes: Axes, found: Diagnosis) -> None:
         "busiest rank": (found.busiest_load, _ORANGE),
         "cores": (found.core_load, _PINK),
     }
-    _draw_bars(axes, bars, "share of the time (%)", 100.0)
-    axes.set_title("Load", loc="left", fontsize="small")
+    _draw_bars(axes, bars, 100.0)
+    label_axes(axes, "share of the time (%)", "", "Load")
 
 
-def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], across: str, limit: float) -> None:
+def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], limit: float) -> None:
     """Bars from top to bottom with their values, and a limit as a dashed line."""
-    label_axes(axes, across, "")
-    longest = max([limit, *(value for value, _ in bars.values() if not math.isnan(value))])
+    longest = max(limit, *(np.nan_to_num(value) for value, _ in bars.values()))
     for row, (value, colour) in enumerate(bars.values()):
-        known = 0.0 if math.isnan(value) else value
+        known = np.nan_to_num(value)
+        text = f"{value:.2g}" if value < 10 else f"{value:.0f}"
+        if math.isnan(value):
+            text = "not known"
         axes.barh([row], [known], color=colour, height=0.55)
-        text = "not known" if math.isnan(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
         axes.text(known + 0.015 * longest, row, text, va="center", fontsize="small", color="0.25")
     axes.axvline(limit, **LIMIT_LINE, zorder=1)
     axes.set_yticks(range(len(bars)), list(bars))
@@ -189,25 +196,19 @@ def outside(found: Diagnosis) -> NDArray[np.bool_]:
 @styled
 def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: float) -> Figure:
     """Clients across, the one expected to send least first: the expected number with its interval, and the used."""
-    order, colour = np.argsort(found.clients["expected"], kind="stable"), method_colour(experiment.method.name)
-    clients, beyond = found.clients[order], outside(found)[order]
+    order = np.argsort(found.clients["expected"], kind="stable")
+    clients = found.clients[order]
+    beyond = outside(found)[order]
+    colour = method_colour(experiment.method.name)
     figure = Figure(figsize=(width_in, 2.6 if width_in > 5 else 3.0), layout="constrained")
-    entitle(figure, _title(found, experiment))
+    verdict = "expectation not known"
+    if np.isfinite(clients["expected"]).all():
+        verdict = f"{np.count_nonzero(beyond)} of {len(clients)} clients outside the interval"
+    entitle(figure, f"Participation: {verdict}\n{_words(found, experiment)}")
     axes = figure.subplots()
-    _draw_counts(axes, clients, beyond, colour, 45 * width_in / len(clients))
-    named = len(clients) <= _NAMED
-    label_axes(axes, "client" if named else "clients, by their expected numbers", "updates used")
-    if named:
-        axes.set_xticks(range(len(clients)), [str(client) for client in clients["client"]])
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    legend(axes, _handles(colour, some_outside=bool(beyond.any())))
-    return figure
-
-
-def _draw_counts(axes: Axes, clients: NDArray[Any], beyond: NDArray[np.bool_], colour: str, room: float) -> None:
-    """One column per client; `room` is its width in points."""
-    place, size = np.arange(len(clients)), min(4.5, 0.8 * room)
+    place = np.arange(len(clients))
+    room = 45 * width_in / len(clients)  # the width of a client in points
+    size = min(4.5, 0.8 * room)
     if room > _BAR_POINTS:
         axes.vlines(place, clients["low"], clients["high"], color="0.82", linewidth=_BAR_POINTS, zorder=2)
         axes.plot(place, clients["expected"], "_", color="0.3", markersize=_BAR_POINTS, zorder=3)
@@ -216,25 +217,20 @@ def _draw_counts(axes: Axes, clients: NDArray[Any], beyond: NDArray[np.bool_], c
         axes.step(place, clients["expected"], where="mid", color="0.3", linewidth=0.9, zorder=3)
     axes.plot(place[~beyond], clients["served"][~beyond], "o", color=colour, markersize=size, zorder=4)
     axes.plot(place[beyond], clients["served"][beyond], "X", color=_RED, markersize=size + 2, zorder=4)
-
-
-def _handles(colour: str, *, some_outside: bool) -> list[Line2D | Patch]:
+    label_axes(axes, "clients, by their expected numbers", "updates used")
+    if len(clients) <= _NAMED:
+        axes.set_xlabel("client")
+        axes.set_xticks(range(len(clients)), [str(client) for client in clients["client"]])
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     handles: list[Line2D | Patch] = [
         Line2D([], [], marker="o", color=colour, linestyle="none", markersize=4.5, label="used"),
         Line2D([], [], marker="_", color="0.3", linestyle="none", markersize=7, label="expected"),
         Patch(color="0.82", label=f"interval: {100 * (1 - CHANCE):g} % of runs"),
     ]
-    if some_outside:
+    if beyond.any():
         handles.append(
             Line2D([], [], marker="X", color=_RED, linestyle="none", markersize=6.5, label="used, outside it")
         )
-    return handles
-
-
-def _title(found: Diagnosis, experiment: Experiment) -> str:
-    count, known = int(outside(found).sum()), bool(np.isfinite(found.clients["expected"]).all())
-    verdict = f"{count} of {len(found.clients)} clients outside the interval" if known else "expectation not known"
-    return (
-        f"Participation: {verdict}\n"
-        f"{experiment.name}: {method_label(experiment.method.name)}, n = {len(found.clients)}, {found.duration_s:g} s"
-    )
+    legend(axes, handles)
+    return figure

@@ -22,21 +22,17 @@ from areabench.results.label_counts import recorded_labels
 from areabench.results.statistics import SpreadName
 from areabench.runfile.read import Run
 from areabench.sweeps.read import Sweep, read_result
+from areabench.views.figures import style
 from areabench.views.figures.diagnosis import draw_diagnosis, draw_participation
 from areabench.views.figures.labels import draw_labels
 from areabench.views.figures.runs import draw_comparison, draw_runs
 from areabench.views.figures.style import Width, inches
-from areabench.views.figures.style import save as save_as
 from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
 from areabench.views.figures.targets import draw_profiles, draw_reach_curves, draw_time_to_target
 from areabench.views.figures.timelines import draw_timeline
 
 Runs = Run | Sequence[Run]
-
-
-def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure; the suffix is its format: .pdf and .svg for a paper, .png for a screen."""
-    save_as(figure, Path(path))
+save = style.save
 
 
 # ---------------------------------------------------------------------------------------------------- runs
@@ -178,9 +174,10 @@ def _page(source: Sweep | Runs, number: int | None) -> Comparison:
         raise UserError("no run of this sweep is done; run it with `areabench sweep` first")
     if number is None and len(pages) > 1:
         raise UserError(f"there are {len(pages)} settings to draw; choose one with page=0 to page={len(pages) - 1}")
-    if not 0 <= (chosen := number or 0) < len(pages):
+    number = number or 0
+    if not 0 <= number < len(pages):
         raise UserError(f"page {number}: must be from 0 to {len(pages) - 1}, one per setting")
-    return pages[chosen]
+    return pages[number]
 
 
 def _entitled(figure: Figure, titled: bool) -> Figure:

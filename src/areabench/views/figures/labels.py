@@ -28,24 +28,17 @@ def draw_labels(counts: Integers, experiment: Experiment, *, width_in: float | N
     width = float(np.clip(0.095 * clients, 4.2, 14.0)) if width_in is None else width_in - _BESIDE_IN
     height = float(np.clip((0.27 if width_in is None else 0.18) * classes, 1.2, 12.0))
     figure = Figure(figsize=(width + 1.9 if width_in is None else width_in, height + 2.1), layout="constrained")
-    entitle(figure, _title(counts, experiment))
+    part = f" (the first {MOST_CLIENTS} shown)" if len(counts) > MOST_CLIENTS else ""
+    setting = f"n = {len(counts)}{part}, {describe_data(experiment)}, seed {experiment.seed}"
+    entitle(figure, f"Labels of the clients\n{setting}")
     totals, dots = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, height))
-    _draw_totals(totals, shown)
+    label_axes(totals, "", "samples")
+    totals.bar(np.arange(clients), shown.sum(axis=1), width=0.75, color="0.45")
+    totals.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    totals.yaxis.set_major_formatter("{x:,.0f}")
+    totals.grid(visible=False, axis="x")
     _draw_dots(dots, shown, width / clients, height / classes)
     return figure
-
-
-def _title(counts: Integers, experiment: Experiment) -> str:
-    part = f" (the first {MOST_CLIENTS} shown)" if len(counts) > MOST_CLIENTS else ""
-    return f"Labels of the clients\nn = {len(counts)}{part}, {describe_data(experiment)}, seed {experiment.seed}"
-
-
-def _draw_totals(axes: Axes, counts: Integers) -> None:
-    label_axes(axes, "", "samples")
-    axes.bar(np.arange(len(counts)), counts.sum(axis=1), width=0.75, color="0.45")
-    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(visible=False, axis="x")
 
 
 def _draw_dots(axes: Axes, counts: Integers, column: float, row: float) -> None:

@@ -6,9 +6,9 @@ Marker and line distinguish the methods without colour.
 from __future__ import annotations
 
 import math
-import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -19,7 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import offset_copy
 
@@ -28,7 +27,8 @@ from areabench.experiment.labels import method_colour
 
 _LINES: dict[str, Any] = {"area": "-", "fedbuff": (0, (6, 1.5)), "as-fedavg": (0, (6, 1.5, 1, 1.5)), "s-fedavg": ":"}
 _MARKERS = {"area": "oPh", "fedbuff": "sX>", "as-fedavg": "^p8", "s-fedavg": "Dd<"}  # of its first, second ... variant
-_OTHER_LINE, _OTHER_MARKERS = (0, (3, 1.5)), "v*H"  # of a user's own method
+_OTHER_LINE = (0, (3, 1.5))  # of a user's own method
+_OTHER_MARKERS = "v*H"
 
 _SETTINGS: Any = {
     "font.size": 10,
@@ -59,14 +59,10 @@ _EVEN_TICKS = 6.0  # a logarithmic axis that spans less is labelled at even dist
 LIMIT_LINE: Any = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2))}  # a target, a horizon, a bound
 Width = float | Literal["column", "page"]
 WIDTHS_IN: dict[str, float] = {"column": 3.3, "page": 6.9}  # of a paper in two columns
-_LEAST_IN, _MOST_IN = 2.5, 20.0
+_LEAST_IN = 2.5
+_MOST_IN = 20.0
 _NARROW_IN = 5.0  # below it a legend goes under its panel
 _LETTERS_PER_INCH = 15.5  # at the size of titles
-_LETTERS = {
-    "x_s,K": "$x_{s,K}$", "x_s": "$x_s$", "x*": "$x^*$", "f*": "$f^*$", "lambda_s*": r"$\lambda_s^*$", "zeta": "ζ",
-    "p_i f_i": "$p_i f_i$",
-}  # fmt: skip
-_PLAIN = re.compile("|".join(map(re.escape, _LETTERS)))
 _BELOW_POINTS = -28  # room for the labels of the axis that a legend goes under
 Parameters = ParamSpec("Parameters")
 
@@ -84,6 +80,13 @@ def method_style(method: str, variant: int = 0) -> MethodStyle:
     """The style of a method; `variant` counts the settings of one method beside its step size."""
     markers = _MARKERS.get(method, _OTHER_MARKERS)
     return MethodStyle(method_colour(method), markers[variant % len(markers)], _LINES.get(method, _OTHER_LINE))
+
+
+def line_look(method: str, variant: int = 0) -> dict[str, Any]:
+    """The style of a method as matplotlib takes it for a line."""
+    style = method_style(method, variant)
+    look = {"color": style.colour, "marker": style.marker, "linestyle": style.line}
+    return look | {"linewidth": 1.6, "markersize": 4.5}
 
 
 def mark_every(points: int, shift: float) -> tuple[int, int]:
@@ -108,12 +111,14 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
     return drawn
 
 
-def label_axes(axes: Axes, across: str, upward: str) -> None:
-    """Label the two axes and lay a light grid behind the data."""
+def label_axes(axes: Axes, across: str, upward: str, title: str = "", pad: float | None = None) -> None:
+    """Label the two axes, lay a light grid behind the data, and write a small title, `pad` points above them."""
     axes.set_xlabel(across)
     axes.set_ylabel(upward)
     axes.grid(color="0.92", linewidth=0.8)
     axes.set_axisbelow(True)
+    if title:
+        axes.set_title(title, loc="left", fontsize="small", pad=pad)
 
 
 def label_log_axis(axis: Axis, most: int = 9) -> None:
@@ -133,24 +138,27 @@ def label_log_axis(axis: Axis, most: int = 9) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure; the suffix is its format (.png, .svg or .pdf)."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context(_SETTINGS):
-            figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=_DATES.get(path.suffix.lower()))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: the plot cannot be written: {error}") from error
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure; the suffix is its format: .pdf and .svg for a paper, .png for a screen."""
+    path = Path(path)
+    with _writing(path):
+        figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=_DATES.get(path.suffix.lower()))
 
 
 def save_pages(figures: Iterable[Figure], path: Path) -> None:
     """Write figures as the pages of one PDF."""
+    with _writing(path), PdfPages(path, metadata=_DATES[".pdf"]) as pages:
+        for figure in figures:
+            pages.savefig(figure)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context(_SETTINGS), PdfPages(path, metadata=_DATES[".pdf"]) as pages:
-            for figure in figures:
-                pages.savefig(figure)
-    except OSError as error:
+        with mpl.rc_context(_SETTINGS):
+            yield
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: the plot cannot be written: {error}") from error
 
 
@@ -198,22 +206,3 @@ def legend(axes: Axes, handles: Sequence[Any]) -> None:
     else:
         look |= {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
     axes.legend(handles=list(handles), **look)
-
-
-def typeset(figure: Figure) -> None:
-    """Turn the letters of the paper, which are plain text so far, into formulas."""
-    for text in figure.findobj(Text):
-        assert isinstance(text, Text)
-        words = text.get_text()
-        if "$" not in words and _PLAIN.search(words):
-            text.set_text(_PLAIN.sub(lambda found: _LETTERS[found.group()], words))
-
-
-def common_legend(figure: Figure, panel: Axes) -> None:
-    """One legend for all panels, under the figure."""
-    handles, labels = panel.get_legend_handles_labels()
-    columns = max(1, int(figure.get_figwidth() / 1.6))
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(len(labels), columns), frameon=False, fontsize="small",
-        handlelength=2.5, columnspacing=1.2,
-    )  # fmt: skip

@@ -13,13 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from areabench.experiment.labels import method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry
 from areabench.results.statistics import (
-    Band,
     Floats,
     Quantity,
-    Spread,
     SpreadName,
     band,
     mean_and_p95,
@@ -31,8 +30,8 @@ from areabench.views.figures.style import (
     label_axes,
     label_log_axis,
     legend,
+    line_look,
     mark_every,
-    method_style,
     styled,
 )
 
@@ -71,42 +70,35 @@ def panels(
 
     `paper` has the width of the figure and the least width of a panel; panels that do not fit go to the next line.
     """
+    rows = len(comparison.rows)
     words = f"{heading}\n{comparison.caption}"
     if paper is None:
-        figure = Figure(figsize=(width, 0.8 + 2.9 * len(comparison.rows)), layout="constrained")
+        figure = Figure(figsize=(width, 0.8 + 2.9 * rows), layout="constrained")
         figure.suptitle(words, fontsize="medium")
-        axes = figure.subplots(len(comparison.rows), columns, squeeze=False)
+        axes: Any = figure.subplots(rows, columns, squeeze=False)
     else:
-        figure, axes = _paper_panels(len(comparison.rows), columns, *paper)
+        width_in, least_in = paper
+        across = min(columns, max(1, int(width_in / least_in)))
+        lines = -(-columns // across)
+        figure = Figure(figsize=(width_in, 0.6 + 1.9 * rows * lines), layout="constrained")
+        axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
+        for panel in axes[:, columns:].ravel():
+            panel.set_axis_off()
+        axes = axes[:, :columns]
         entitle(figure, words)
     for rates, row_axes in zip(comparison.rows, axes, strict=True):
         row_axes[0].set_title(f"rates {rates.describe()}", loc="left", fontsize="small")
     return figure, axes
 
 
-def _paper_panels(rows: int, columns: int, width_in: float, least_in: float) -> tuple[Figure, Any]:
-    """The same with as many panels in a line as fit; unused ones are not shown."""
-    across = min(columns, max(1, int(width_in / least_in)))
-    lines = -(-columns // across)
-    figure = Figure(figsize=(width_in, 0.6 + 1.9 * rows * lines), layout="constrained")
-    axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
-    for panel in axes[:, columns:].ravel():
-        panel.set_axis_off()
-    return figure, axes[:, :columns]
-
-
 def quality_panels(
     comparison: Comparison, what: str, spread: SpreadName, width_in: float | None = None
 ) -> tuple[Figure, Any]:
     """Panels with a column for accuracy and one for loss, as far as they were measured."""
-    words = {"interval": "mean and its 95 % interval", "range": "mean, and range over trials"}[spread]
-    heading = f"{what}: {words}" if _several_trials(comparison) else what
+    if any(len(cell.results) > 1 for cell in comparison.cells):
+        what += {"interval": ": mean and its 95 % interval", "range": ": mean, and range over trials"}[spread]
     columns = max(len(comparison.quantities), 1)
-    return panels(comparison, columns, 4.0 * columns + 2.5, heading, None if width_in is None else (width_in, 2.5))
-
-
-def _several_trials(comparison: Comparison) -> bool:
-    return any(len(cell.results) > 1 for cell in comparison.cells)
+    return panels(comparison, columns, 4.0 * columns + 2.5, what, None if width_in is None else (width_in, 2.5))
 
 
 def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> None:
@@ -128,10 +120,9 @@ def is_empty(axes: Axes) -> bool:
     return not np.isfinite(axes.dataLim.y0)
 
 
-def line_style(entry: Entry) -> dict[str, Any]:
-    """The style of a method as matplotlib takes it."""
-    look = method_style(entry.method.name, entry.variant)
-    return {"color": look.colour, "marker": look.marker, "linestyle": look.line, "linewidth": 1.6, "markersize": 4.5}
+def look_of(entry: Entry) -> dict[str, Any]:
+    """The style of the line of a method."""
+    return line_look(entry.method.name, entry.variant)
 
 
 # ---------------------------------------------------------------------------------------------------- quality over time
@@ -153,7 +144,7 @@ def draw_curves(
     figure, axes = quality_panels(comparison, "Quality over time", spread, width_in)
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, wished)
-        handles = [Line2D([], [], **line_style(pick.entry), label=pick.label) for pick in picks]
+        handles = [Line2D([], [], **look_of(pick.entry), label=pick.label) for pick in picks]
         for quantity, panel in zip(comparison.quantities, row_axes, strict=False):
             _draw_lines(panel, picks, quantity, spread)
             finish(panel, quantity, "time (s)")
@@ -169,21 +160,18 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity, spread: S
     for index, pick in enumerate(picks):
         results = pick.cell.finite if pick.cell else ()
         shown = band(results, quantity, spread)
-        style = line_style(pick.entry)
+        look = look_of(pick.entry)
         if len(results) > 1:
-            look = {"color": style["color"], "alpha": 0.18, "linewidth": 0, "zorder": 2}
-            _draw_within(axes, shown, band(results, quantity, "range"), look)
+            limits = axes.dataLim.frozen()
+            axes.fill_between(
+                shown.time_s, shown.low, shown.high, color=look["color"], alpha=0.18, linewidth=0, zorder=2
+            )
+            axes.dataLim.set(limits)
+            trials = band(results, quantity, "range")  # how far the axes reach: the interval of two or three is wide
+            for end in (shown.low, shown.high):
+                axes.update_datalim(np.column_stack([shown.time_s, np.clip(end, trials.low, trials.high)]))
         marked = mark_every(len(shown.time_s), index / len(picks))
-        axes.plot(shown.time_s, shown.mean, **style, markevery=marked, zorder=3)
-
-
-def _draw_within(axes: Axes, shown: Band, trials: Band, look: Mapping[str, Any]) -> None:
-    """A band that moves the limits of the axes as far as the trials go: the interval of two or three is very wide."""
-    limits = axes.dataLim.frozen()
-    axes.fill_between(shown.time_s, shown.low, shown.high, **look)
-    axes.dataLim.set(limits)
-    ends = [np.clip(end, trials.low, trials.high) for end in (shown.low, shown.high)]
-    axes.update_datalim([(time_s, value) for end in ends for time_s, value in zip(shown.time_s, end, strict=True)])
+        axes.plot(shown.time_s, shown.mean, **look, markevery=marked, zorder=3)
 
 
 # ---------------------------------------------------------------------------------------------------- staleness
@@ -200,35 +188,26 @@ def draw_staleness(comparison: Comparison, wished: Mapping[str, float], *, width
         picks = picks_of(row, wished)
         shares = [100 * staleness_shares(pick.cell.finite if pick.cell else ()) for pick in picks]
         for pick, share, panel in zip(picks, shares, row_axes, strict=False):
-            _draw_histogram(panel, pick, share, "staleness (server steps)" if width_in is None else "staleness (steps)")
+            words = "no updates"
+            if len(share) == 1:
+                words = "every update is fresh"
+            elif len(share):
+                mean, p95 = mean_and_p95(share)
+                words = f"mean {mean:.3g}, 95 % up to {p95}"
+            rates = panel.get_title(loc="left")  # above the first panel
+            label = pick.label.replace("\n", " ")
+            across = "staleness (server steps)" if width_in is None else "staleness (steps)"
+            label_axes(panel, across, "", f"{rates}\n{label}\n{words}")
+            if len(share):
+                colour = method_colour(pick.entry.method.name)
+                panel.stairs(share, np.arange(len(share) + 1) - 0.5, fill=True, color=colour)
         for panel in row_axes[len(picks) :]:
             panel.set_axis_off()
-        _align(row_axes[: len(picks)], shares)
+        _share_limits(row_axes[: len(picks)], shares)
     return figure
 
 
-def _draw_histogram(axes: Axes, pick: Pick, shares: Floats, across: str) -> None:
-    """One method; `shares` in percent."""
-    label_axes(axes, across, "")
-    above = axes.get_title(loc="left") + "\n"  # the rates are above the first panel
-    label = pick.label.replace("\n", " ")
-    axes.set_title(f"{above}{label}\n{_describe(shares)}", loc="left", fontsize="small")
-    if len(shares):
-        colour = method_style(pick.entry.method.name).colour
-        axes.stairs(shares, np.arange(len(shares) + 1) - 0.5, fill=True, color=colour)
-
-
-def _describe(shares: Floats) -> str:
-    """Mean and 95th percentile of a histogram in percent."""
-    if not len(shares):
-        return "no updates"
-    if len(shares) == 1:
-        return "every update is fresh"
-    mean, most = mean_and_p95(shares)
-    return f"mean {mean:.3g}, 95 % up to {most}"
-
-
-def _align(row_axes: Sequence[Axes], shares: Sequence[Floats]) -> None:
+def _share_limits(row_axes: Sequence[Axes], shares: Sequence[Floats]) -> None:
     """The same limits for the panels of a row."""
     present = np.concatenate([share[share > 0] for share in shares])
     longest = max(len(share) for share in shares)
@@ -264,8 +243,13 @@ def draw_sensitivity(
         for quantity, panel in zip(comparison.quantities, row_axes, strict=False):
             _draw_finals(panel, row, quantity, spread)
             label_log_axis(panel.xaxis, 9 if width_in is None else 5)  # as many labels as there is room for
-        handles = [Line2D([], [], **line_style(one), label=one.label) for one in row]
-        legend(row_axes[-1], handles + _divergence_handles(row))
+        handles = [Line2D([], [], **look_of(one), label=one.label) for one in row]
+        diverged = [cell for cell in _cells(row) if cell.diverged]
+        if any(not cell.finite for cell in diverged):
+            handles.append(Line2D([], [], **_mark("black", some=False), label="all trials diverged"))
+        if any(cell.finite for cell in diverged):
+            handles.append(Line2D([], [], **_mark("black", some=True), label="some trials diverged"))
+        legend(row_axes[-1], handles)
     return figure
 
 
@@ -275,8 +259,18 @@ def _draw_finals(axes: Axes, row: Sequence[Entry], quantity: Quantity, spread: S
     axes.set_xlim(min(step_sizes) / _MARGIN, max(step_sizes) * _MARGIN)  # first: one point gives no limits by itself
     for entry, factor in _side_by_side(row):
         finals = [(cell.step_size * factor, final) for cell in entry.cells if (final := cell.final(quantity))]
-        if finals:
-            _draw_entry(axes, entry, finals, spread)
+        if not finals:
+            continue
+        across = [step_size for step_size, _ in finals]
+        mean = np.array([final.mean for _, final in finals])
+        low, high = np.array([final.ends(spread) for _, final in finals]).T
+        reach = np.maximum((mean - low, high - mean), 0.0)  # a mean may be rounded beyond its range
+        limits = axes.dataLim.frozen()
+        axes.errorbar(across, mean, yerr=reach, **look_of(entry), elinewidth=1.0, capsize=2.0)
+        axes.dataLim.set(limits)
+        for end in (low, high):
+            within = np.clip(end, [final.minimum for _, final in finals], [final.maximum for _, final in finals])
+            axes.update_datalim(np.column_stack([across, within]))
     finish(axes, quantity, "step size α", "final ")
     if any(cell.diverged for cell in _cells(row)):
         _draw_divergence(axes, row)
@@ -298,34 +292,12 @@ def _side_by_side(row: Sequence[Entry]) -> Iterator[tuple[Entry, float]]:
         yield entry, float(np.exp(width * ((index + 0.5) / count - 0.5)))
 
 
-def _draw_entry(axes: Axes, entry: Entry, finals: Sequence[tuple[float, Spread]], spread: SpreadName) -> None:
-    mean = np.array([final.mean for _, final in finals])
-    ends = np.array([final.ends(spread) for _, final in finals])
-    reach = np.maximum((mean - ends[:, 0], ends[:, 1] - mean), 0.0)  # a mean may be rounded beyond its range
-    step_sizes = [step_size for step_size, _ in finals]
-    limits = axes.dataLim.frozen()
-    axes.errorbar(step_sizes, mean, yerr=reach, **line_style(entry), elinewidth=1.0, capsize=2.0)
-    axes.dataLim.set(limits)
-    least, greatest = [final.minimum for _, final in finals], [final.maximum for _, final in finals]
-    axes.update_datalim(list(zip(step_sizes * 2, np.clip(ends.T, least, greatest).ravel(), strict=True)))
-
-
 # ---------------------------------------------------------------------------------------------------- divergence
 
 
 def _mark(colour: str, *, some: bool) -> dict[str, Any]:
     """The style of a step size that diverged: a filled cross, or a thin one where some trials did not."""
     return {"color": colour, "marker": "x" if some else "X", "markersize": 5.5, "linestyle": "none"}
-
-
-def _divergence_handles(row: Sequence[Entry]) -> list[Line2D]:
-    diverged = [cell for cell in _cells(row) if cell.diverged]
-    handles = []
-    if any(not cell.finite for cell in diverged):
-        handles.append(Line2D([], [], **_mark("black", some=False), label="all trials diverged"))
-    if any(cell.finite for cell in diverged):
-        handles.append(Line2D([], [], **_mark("black", some=True), label="some trials diverged"))
-    return handles
 
 
 def _draw_divergence(axes: Axes, row: Sequence[Entry]) -> None:
@@ -335,14 +307,15 @@ def _draw_divergence(axes: Axes, row: Sequence[Entry]) -> None:
         height = 1 - (index + 0.5) * _STRIP
         for some in (False, True):
             across = [c.step_size * factor for c in entry.cells if c.diverged and bool(c.finite) == some]
-            mark = _mark(method_style(entry.method.name).colour, some=some)
+            mark = _mark(method_colour(entry.method.name), some=some)
             mark |= {"transform": axes.get_xaxis_transform(), "zorder": 3, "gid": "diverged"}
             axes.plot(across, [height] * len(across), **mark)
 
 
 def _make_room(axes: Axes, share: float) -> None:
     """Raise the upper limit so that this share of the height is free: shaded, without ticks, above all lines."""
-    transform, bottom, top = axes.yaxis.get_transform(), *axes.get_ylim()
+    transform = axes.yaxis.get_transform()
+    bottom, top = axes.get_ylim()
     for minor in (False, True):
         ticks = axes.yaxis.get_ticklocs(minor=minor)
         axes.set_yticks(ticks[(ticks >= bottom) & (ticks <= top)], minor=minor)

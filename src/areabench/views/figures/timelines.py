@@ -14,16 +14,10 @@ from matplotlib.figure import Figure
 
 from areabench.engine.events import Kind
 from areabench.errors import UserError
-from areabench.experiment.labels import method_label
-from areabench.results.rounds import (
-    Round,
-    ServerStep,
-    lanes_of,
-    rounds_between,
-    steps_between,
-)
+from areabench.experiment.labels import method_colour, method_label
+from areabench.results.rounds import Round, lanes_of, rounds_between, steps_between
 from areabench.runfile.read import Run
-from areabench.views.figures.style import entitle, is_narrow, method_style, styled
+from areabench.views.figures.style import entitle, is_narrow, styled
 
 _ROUNDS_PER_INCH = 5.0
 _SQUARES_PER_INCH = 6.0  # of the server's steps; more of them are ticks
@@ -37,37 +31,36 @@ _MOST_COLOURS = 12  # of staleness, with ticks at each
 def draw_timeline(run: Run, start_s: float, end_s: float | None, *, width_in: float) -> Figure:
     """The server's lane on top, one lane per client below it, fastest first; one bar per round, with its version."""
     lanes = lanes_of(run.clients_array["rate"])
-    window = (start_s, _end(run, lanes, start_s, width_in) if end_s is None else end_s)
-    rounds = _shown_rounds(run, lanes, window)
+    rows = run.events_array
+    if end_s is None:  # the arrival up to which about as many rounds of these clients fit as there is room for
+        is_ours = (rows["kind"] == Kind.UPDATE) & (rows["time_s"] > start_s) & np.isin(rows["client"], lanes)
+        arrivals_s = rows["time_s"][is_ours][: int(_ROUNDS_PER_INCH * width_in)]
+        end_s = float(arrivals_s[-1]) if len(arrivals_s) else run.status.end_s
+    window = (start_s, end_s)
+    if not run.experiment.record.events:
+        raise UserError(f"{run.path}: has no event log to draw; run it with record.events=true")
+    rounds = [one for one in rounds_between(rows, *window) if one.client in lanes]
+    if not rounds or start_s >= end_s:
+        raise UserError(f"{run.path}: no round from {start_s:g} to {end_s:g} s; the run lasts {run.status.end_s:g} s")
     figure = Figure(figsize=(width_in, 1.3 + 0.24 * (len(lanes) + 1) + 0.5 * (width_in < 5)), layout="constrained")
-    entitle(figure, _title(run, lanes))
+    entitle(figure, _heading(run, len(lanes)))
     axes = figure.subplots()
-    _draw_rounds(axes, rounds, lanes, window)
-    _draw_server(axes, run, rounds, window)
-    _finish(axes, run, lanes, window)
+    _draw_rounds(figure, axes, rounds, lanes, window)
+    _draw_server(figure, axes, run, rounds, window)
+    rates = run.clients_array["rate"]
+    axes.set_yticks(range(len(lanes) + 1), ["server", *(f"client {lane} ({rates[lane]:.3g}/s)" for lane in lanes)])
+    axes.tick_params(axis="y", length=0, labelsize="small")
+    axes.set_ylim(len(lanes) + 0.6, -0.9)
+    axes.set_xlim(*window)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("time (s)")
     return figure
 
 
-def _end(run: Run, lanes: Sequence[int], start_s: float, width_in: float) -> float:
-    """The arrival up to which about as many rounds of these clients fit as the width has room for."""
-    rows = run.events_array
-    ours = rows["time_s"][(rows["kind"] == Kind.UPDATE) & (rows["time_s"] > start_s) & np.isin(rows["client"], lanes)]
-    return float(ours[: int(_ROUNDS_PER_INCH * width_in)][-1]) if len(ours) else run.status.end_s
-
-
-def _shown_rounds(run: Run, lanes: Sequence[int], window: tuple[float, float]) -> list[Round]:
-    if not run.experiment.record.events:
-        raise UserError(f"{run.path}: has no event log to draw; run it with record.events=true")
-    rounds = [one for one in rounds_between(run.events_array, *window) if one.client in lanes]
-    if not rounds or window[0] >= window[1]:
-        span = f"from {window[0]:g} to {window[1]:g} s"
-        raise UserError(f"{run.path}: no round {span}; the run lasts {run.status.end_s:g} s")
-    return rounds
-
-
-def _title(run: Run, lanes: Sequence[int]) -> str:
-    count, experiment = len(run.clients_array), run.experiment
-    part = f" ({len(lanes)} shown)" if len(lanes) < count else ""
+def _heading(run: Run, lanes: int) -> str:
+    experiment = run.experiment
+    count = len(run.clients_array)
+    part = f" ({lanes} shown)" if lanes < count else ""
     clock = "virtual" if run.provenance.transport == "simulator" else "real"
     return (
         "Who worked on which version of the model\n"
@@ -79,52 +72,44 @@ def _title(run: Run, lanes: Sequence[int]) -> str:
 # ---------------------------------------------------------------------------------------------------- drawing
 
 
-def _draw_rounds(axes: Axes, rounds: Sequence[Round], lanes: Sequence[int], window: tuple[float, float]) -> None:
-    """One bar per round, dark where the update was stale, and a thin line up to the server where it arrived."""
+def _draw_rounds(
+    figure: Figure, axes: Axes, rounds: Sequence[Round], lanes: Sequence[int], window: tuple[float, float]
+) -> None:
+    """One bar per round, dark where the update was stale, and a thin line up to the server where it arrived.
+
+    A round has its base version where there is room for the number. Its staleness is not known yet where the update
+    arrives after the window.
+    """
     most = max((one.staleness for one in rounds if one.end_s <= window[1]), default=0)
     scale = ScalarMappable(BoundaryNorm(np.arange(-0.5, max(most, 1) + 1.5), colormaps[_COLOURS].N), _COLOURS)
     for one in rounds:
         lane = lanes.index(one.client) + 1
-        _draw_round(axes, one, lane, window, _colour(one, window[1], scale))
+        colour: tuple[float, ...] = (0.55, 0.55, 0.55, 1.0)
+        if one.end_s > window[1]:
+            colour = (0.87, 0.87, 0.87, 1.0)
+        elif one.used:
+            colour = tuple(map(float, scale.to_rgba(np.array(one.staleness))))
+        begin_s = max(one.begin_s, window[0])
+        end_s = min(one.end_s, window[1])
+        axes.barh(lane, end_s - begin_s, left=begin_s, height=0.62, color=colour, edgecolor="white", linewidth=0.6,
+                  hatch=None if one.used else "////", zorder=3)  # fmt: skip
+        if end_s - begin_s > _room_s(figure, window, one.base_version):
+            ink = "white" if sum(colour[:3]) < 1.5 else "black"
+            axes.text((begin_s + end_s) / 2, lane, str(one.base_version), ha="center", va="center_baseline",
+                      color=ink, fontsize="x-small", zorder=4)  # fmt: skip
         if one.end_s <= window[1]:
             axes.plot([one.end_s, one.end_s], [0, lane], color="0.72", linewidth=0.5, zorder=1)
     if most:
-        _explain_colours(axes, scale, most)
+        _explain_colours(figure, axes, scale, most)
 
 
-def _draw_round(axes: Axes, one: Round, lane: int, window: tuple[float, float], colour: tuple[float, ...]) -> None:
-    """The part of a round that is in the window, with its base version where there is room for the number."""
-    begin_s, end_s = max(one.begin_s, window[0]), min(one.end_s, window[1])
-    hatch = None if one.used else "////"
-    axes.barh(lane, end_s - begin_s, left=begin_s, height=0.62, color=colour, edgecolor="white", linewidth=0.6,
-              hatch=hatch, zorder=3)  # fmt: skip
-    if end_s - begin_s > _room_s(axes, window, one.base_version):
-        ink = "white" if sum(colour[:3]) < 1.5 else "black"
-        axes.text((begin_s + end_s) / 2, lane, str(one.base_version), ha="center", va="center_baseline", color=ink,
-                  fontsize="x-small", zorder=4)  # fmt: skip
-
-
-def _room_s(axes: Axes, window: tuple[float, float], version: int) -> float:
+def _room_s(figure: Figure, window: tuple[float, float], version: int) -> float:
     """What the number of a version takes, with some space, in seconds of the axis."""
     letters = len(str(version)) + 1
-    return letters * _LETTER_IN * (window[1] - window[0]) / (_ACROSS * _figure(axes).get_figwidth())
+    return letters * _LETTER_IN * (window[1] - window[0]) / (_ACROSS * figure.get_figwidth())
 
 
-def _figure(axes: Axes) -> Figure:
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return figure
-
-
-def _colour(one: Round, end_s: float, scale: ScalarMappable) -> tuple[float, ...]:
-    """By staleness; pale where it is not known yet, because the update arrives after the window."""
-    if one.end_s > end_s:
-        return (0.87, 0.87, 0.87, 1.0)
-    return tuple(map(float, scale.to_rgba(np.array(one.staleness)))) if one.used else (0.55, 0.55, 0.55, 1.0)
-
-
-def _explain_colours(axes: Axes, scale: ScalarMappable, most: int) -> None:
-    figure = _figure(axes)
+def _explain_colours(figure: Figure, axes: Axes, scale: ScalarMappable, most: int) -> None:
     place: dict[str, Any] = {"location": "right", "aspect": 18}
     if is_narrow(figure):
         place = {"location": "bottom", "aspect": 40}
@@ -136,35 +121,19 @@ def _explain_colours(axes: Axes, scale: ScalarMappable, most: int) -> None:
     bar.set_label("staleness (server steps)", fontsize="small")
 
 
-def _draw_server(axes: Axes, run: Run, rounds: Sequence[Round], window: tuple[float, float]) -> None:
+def _draw_server(figure: Figure, axes: Axes, run: Run, rounds: Sequence[Round], window: tuple[float, float]) -> None:
     """The server's lane: a tick where an update arrived, a square where it stepped, with the new version."""
-    colour = method_style(run.experiment.method.name).colour
+    colour = method_colour(run.experiment.method.name)
     steps = steps_between(run.events_array, *window)
     arrivals = [one.end_s for one in rounds if one.end_s <= window[1]]
     axes.plot(window, [0, 0], color="0.3", linewidth=0.8, zorder=2)
     axes.plot(arrivals, [0] * len(arrivals), "|", color="0.3", markersize=4, zorder=3)
-    mark = "s" if len(steps) <= _SQUARES_PER_INCH * _figure(axes).get_figwidth() else "|"
+    mark = "s" if len(steps) <= _SQUARES_PER_INCH * figure.get_figwidth() else "|"
     times_s = [step.time_s for step in steps]
     axes.plot(times_s, [0] * len(steps), mark, color=colour, markersize=4, zorder=4, clip_on=False)
-    for step in _apart(steps, _room_s(axes, window, steps[-1].version if steps else 0)):
-        axes.annotate(str(step.version), (step.time_s, 0), (0, 4), textcoords="offset points", ha="center",
-                      fontsize="x-small", color=colour)  # fmt: skip
-
-
-def _apart(steps: Sequence[ServerStep], distance_s: float) -> list[ServerStep]:
-    """The steps that are at least so far apart, so that their numbers do not overlap."""
-    chosen: list[ServerStep] = []
+    last_s = -np.inf
     for step in steps:
-        if not chosen or step.time_s - chosen[-1].time_s >= distance_s:
-            chosen.append(step)
-    return chosen
-
-
-def _finish(axes: Axes, run: Run, lanes: Sequence[int], window: tuple[float, float]) -> None:
-    rates = run.clients_array["rate"]
-    axes.set_yticks(range(len(lanes) + 1), ["server", *(f"client {lane} ({rates[lane]:.3g}/s)" for lane in lanes)])
-    axes.tick_params(axis="y", length=0, labelsize="small")
-    axes.set_ylim(len(lanes) + 0.6, -0.9)
-    axes.set_xlim(*window)
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel("time (s)")
+        if step.time_s - last_s >= _room_s(figure, window, steps[-1].version):  # numbers that do not overlap
+            last_s = step.time_s
+            axes.annotate(str(step.version), (step.time_s, 0), (0, 4), textcoords="offset points", ha="center",
+                          fontsize="x-small", color=colour)  # fmt: skip

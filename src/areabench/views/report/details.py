@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.diagnosis import Diagnosis
 from areabench.engine.events import Kind
 from areabench.engine.plugins.trust import command_on, unvouched
 from areabench.errors import UserError
@@ -24,7 +23,7 @@ from areabench.results.grouping import Comparison
 from areabench.results.label_counts import recorded_labels
 from areabench.results.rounds import beginnings_s, ends_of
 from areabench.runfile.read import Run, open_run
-from areabench.views.report.records import Detail, Labels, NamedValue, Numbers, Participation, Timeline
+from areabench.views.report.records import Detail, Labels, NamedValue, Participation, Timeline
 from areabench.views.report.series import PlacedSeries
 from areabench.views.report.sources import SIMULATOR
 from areabench.views.text import diagnosis_text, experiment_text
@@ -32,9 +31,9 @@ from areabench.views.text import diagnosis_text, experiment_text
 MOST_DETAILS = 12
 _MOST_ENTRIES = 256  # bars of clients
 _UPDATES = 24_000  # in the timelines of all runs together
-_LEAST_UPDATES, _MOST_UPDATES = 500, 4_000  # in one
+_LEAST_UPDATES = 500  # in one
+_MOST_UPDATES = 4_000
 MOST_CLIENTS = 256  # whose labels are shown
-_NO_COUNTS = np.empty((0, 0), np.int64)
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,13 @@ def clock_words(transports: Iterable[str]) -> str:
     return " and ".join(sorted(words, reverse=True)) or "time"
 
 
-def chosen(places: Sequence[PlacedSeries]) -> list[tuple[int, Path]]:
-    """Which runs: all if they are few, else the first trial of the best step size of each method; series and file."""
+def runs_to_detail(places: Sequence[PlacedSeries]) -> list[tuple[int, Path]]:
+    """All runs if they are few, else the first trial of the best step size of each method; series and file."""
     runs = [(index, result.path) for index, place in enumerate(places) for result in place.cell.results]
     if len(runs) <= MOST_DETAILS:
         return runs
-    best = [(index, place) for index, place in enumerate(places) if place.is_best]
-    return [(index, (place.cell.finite or place.cell.results)[0].path) for index, place in best][:MOST_DETAILS]
+    best = [(index, place.cell) for index, place in enumerate(places) if place.is_best]
+    return [(index, (cell.finite or cell.results)[0].path) for index, cell in best][:MOST_DETAILS]
 
 
 def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Detail]:
@@ -69,8 +68,8 @@ def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Det
 
 
 def _detail(run: Run, series: int, timeline: Timeline | str) -> Detail:
-    found, trouble = _diagnosis(run)
-    return Detail(
+    names = [each.name for each in fields(run.provenance)]
+    detail = Detail(
         series=series,
         name=run.path.stem,
         file=str(run.path),
@@ -78,63 +77,53 @@ def _detail(run: Run, series: int, timeline: Timeline | str) -> Detail:
         state=run.status.state.text,
         reason=run.status.reason,
         end_s=run.status.end_s,
-        verdict=found.verdict if found else "unknown",
-        advice=found.advice if found else trouble,
-        diagnosis=diagnosis_text(found) if found else "",
-        participation=participation_of(found.clients) if found else None,
         timeline=timeline if isinstance(timeline, Timeline) else None,
         no_timeline=timeline if isinstance(timeline, str) else "",
-        provenance=tuple(
-            NamedValue(each.name, str(getattr(run.provenance, each.name))) for each in fields(run.provenance)
-        ),
+        provenance=tuple(NamedValue(name, str(getattr(run.provenance, name))) for name in names),
         commands=tuple(_commands(run)),
         experiment=str(experiment_text(run.experiment)),
     )
-
-
-def _diagnosis(run: Run) -> tuple[Diagnosis | None, str]:
     try:
-        return diagnosis_of(run), ""
+        found = diagnosis_of(run)
     except UserError as error:  # the run has no updates yet
-        return None, str(error)
+        return replace(detail, advice=str(error))
+    return replace(
+        detail, verdict=found.verdict, advice=found.advice, diagnosis=diagnosis_text(found),
+        participation=participation_of(found.clients),
+    )  # fmt: skip
 
 
 def _commands(run: Run) -> Iterator[NamedValue]:
     """How the run was made, and how to repeat it."""
-    path, provenance = shlex.quote(str(run.path)), run.provenance
-    again, output = (shlex.quote(f"{run.path.stem}-again.{ending}") for ending in ("toml", "h5"))
-    start = "simulate" if provenance.transport == SIMULATOR else f"launch --ranks {provenance.ranks}"
-    yield NamedValue("made by", provenance.command)
-    warning = _warning(run)
+    named = ", ".join(unvouched(run.experiment))  # somebody else may have written the file
+    warning = f" (this executes code that the run file names: {named}; do so only if you trust it)" if named else ""
+    path = shlex.quote(str(run.path))
+    toml = shlex.quote(f"{run.path.stem}-again.toml")
+    output = shlex.quote(f"{run.path.stem}-again.h5")
+    start = "simulate" if run.provenance.transport == SIMULATOR else f"launch --ranks {run.provenance.ranks}"
+    yield NamedValue("made by", run.provenance.command)
     replay = command_on("replay", run.path, run.experiment)
     yield NamedValue(f"replay it from its file, and compare every bit{warning}", replay)
-    new = f"areabench show {path} --toml > {again}\nareabench {start} {again} --output {output}"
+    new = f"areabench show {path} --toml > {toml}\nareabench {start} {toml} --output {output}"
     yield NamedValue(f"make it again from its file alone{warning}", new)
-
-
-def _warning(run: Run) -> str:
-    """Names the code that a command on this run file would execute: somebody else may have written the file."""
-    named = ", ".join(unvouched(run.experiment))
-    return f" (this executes code that the run file names: {named}; do so only if you trust it)" if named else ""
 
 
 # ---------------------------------------------------------------------------------------------------- timeline
 
 
 def timeline_of(run: Run, window: Window, most: int) -> Timeline | str:
-    """The first `most` updates that came in within the window, or why there are none."""
+    """The first `most` updates that came in within the window, or why there are none.
+
+    Times are relative to the window's beginning, so that they keep their digits late in a long run.
+    """
     if not run.experiment.record.events:
         return "This run kept no event log. Run it with record.events = true to see who sent what when."
     sent = ends_of(run.events_array)
-    inside = sent[(sent["time_s"] >= window.begin_s) & (sent["time_s"] <= window.end_s)]
-    if not len(inside):
-        return f"No update came in between {window.begin_s:g} s and {min(window.end_s, run.status.end_s):g} s."
-    return _drawn(run, inside[:most], len(sent), window)
-
-
-def _drawn(run: Run, updates: NDArray[Any], of: int, window: Window) -> Timeline:
-    """Times are relative to the window's beginning, so that they keep their digits late in a long run."""
-    begin_s, until_s = window.begin_s, float(updates["time_s"][-1])
+    begin_s = window.begin_s
+    updates = sent[(sent["time_s"] >= begin_s) & (sent["time_s"] <= window.end_s)][:most]
+    if not len(updates):
+        return f"No update came in between {begin_s:g} s and {min(window.end_s, run.status.end_s):g} s."
+    until_s = float(updates["time_s"][-1])
     step_s, version = steps_shown(run.events_array, updates["base_version"], Window(begin_s, until_s))
     return Timeline(
         clock=clock_words([run.provenance.transport]),
@@ -143,7 +132,7 @@ def _drawn(run: Run, updates: NDArray[Any], of: int, window: Window) -> Timeline
         run_s=run.status.end_s,
         clients=run.experiment.clients.count,
         shown=len(updates),
-        of=of,
+        of=len(sent),
         start_s=beginnings_s(updates) - begin_s,
         end_s=updates["time_s"] - begin_s,
         client=updates["client"],
@@ -179,6 +168,9 @@ def participation_of(clients: NDArray[np.void]) -> Participation:
     starts = np.arange(0, len(ordered), group)
     sizes = np.diff(np.append(starts, len(ordered)))
     mean = {name: np.add.reduceat(ordered[name], starts) / sizes for name in ("served", "expected", "low", "high")}
+    short = None
+    if np.isfinite(clients["expected"]).all():  # client by client: a group's mean hides those served too little
+        short = int(np.count_nonzero(clients["served"] < clients["low"]))
     return Participation(
         group=group,
         client=ordered["client"][starts],
@@ -188,15 +180,8 @@ def participation_of(clients: NDArray[np.void]) -> Participation:
         expected=mean["expected"],
         low=mean["low"],
         high=mean["high"],
-        short=_served_short(clients),
+        short=short,
     )
-
-
-def _served_short(clients: NDArray[np.void]) -> int | None:
-    """Counted client by client: the mean of a group hides those that are served too little."""
-    if not np.isfinite(clients["expected"]).all():
-        return None
-    return int(np.count_nonzero(clients["served"] < clients["low"]))
 
 
 # ---------------------------------------------------------------------------------------------------- labels
@@ -225,16 +210,15 @@ def labels_of(pages: Sequence[Comparison], cache: Path) -> Iterator[Labels]:
 
 
 def _labels(settings: tuple[int, ...], experiment: Experiment, path: Path, cache: Path) -> Labels:
-    title, clients = f"{describe_data(experiment)}, seed {experiment.seed}", experiment.clients.count
-    try:
-        counts = _count(experiment, path, cache)
-    except UserError as error:
-        return Labels(title, settings, str(error), clients, _NO_COUNTS)
-    return Labels(title, settings, "", clients, counts[:MOST_CLIENTS])
-
-
-def _count(experiment: Experiment, path: Path, cache: Path) -> Numbers:
-    """Samples of each class that each client holds; a UserError where there are none to know."""
-    if experiment.data is None or experiment.split is None:  # a sentence, since it is shown on the page
-        raise UserError(f"The problem {experiment.problem.name} has no labels to split.")
-    return recorded_labels(experiment, path, cache)
+    """Samples of each class that each client holds, or why they are not known."""
+    counts = np.empty((0, 0), np.int64)
+    reason = ""
+    if experiment.data is None or experiment.split is None:
+        reason = f"The problem {experiment.problem.name} has no labels to split."
+    else:
+        try:
+            counts = recorded_labels(experiment, path, cache)[:MOST_CLIENTS]
+        except UserError as error:
+            reason = str(error)
+    title = f"{describe_data(experiment)}, seed {experiment.seed}"
+    return Labels(title, settings, reason, experiment.clients.count, counts)

@@ -13,8 +13,8 @@ from string import Template
 from areabench.experiment.labels import default_remarks, method_label
 from areabench.results.statistics import SpreadName
 from areabench.sweeps.choose import tuning_notes
-from areabench.views.report.details import Window, chosen, clock_words, details_of, labels_of
-from areabench.views.report.records import ReportPage, to_json
+from areabench.views.report.details import Window, clock_words, details_of, labels_of, runs_to_detail
+from areabench.views.report.records import ReportPage, script_json
 from areabench.views.report.series import Arranged, arranged, profile_of, series_of
 from areabench.views.report.sources import Sources
 from areabench.views.styled import counted
@@ -45,16 +45,19 @@ def build_report(
     bands show the spread.
     """
     found = arranged(sources)
-    runs = chosen(found.places)
+    runs = runs_to_detail(found.places)
     series = tuple(series_of(found.places, sources, target, spread))
+    titles = [sweep.plan.title or sweep.plan.name for sweep in sources.sweeps]
+    if not titles:
+        titles = [trial.result.experiment.name for trial in sources.trials]
     return ReportPage(
-        title=title or _title(sources),
+        title=title or ", ".join(dict.fromkeys(titles)),
         subtitle=_subtitle(sources, found),
         version=version,
         target=target,
         spread=spread,
         notes=tuple(note for sweep in sources.sweeps for note in tuning_notes(sweep)),
-        settings=found.settings,
+        settings=tuple(found.settings),
         series=series,
         profile=tuple(profile_of(series)),
         absent=sources.absent,
@@ -64,13 +67,6 @@ def build_report(
         clock=clock_words(trial.transport for trial in sources.trials),
         remarks=tuple(_remarks(found)),
     )
-
-
-def _title(sources: Sources) -> str:
-    """The title of a sweep, else the names of the experiments."""
-    titles = [sweep.plan.title or sweep.plan.name for sweep in sources.sweeps]
-    titles += [trial.result.experiment.name for trial in sources.trials if not sources.sweeps]
-    return ", ".join(dict.fromkeys(titles))
 
 
 def _subtitle(sources: Sources, found: Arranged) -> str:
@@ -86,10 +82,12 @@ def _subtitle(sources: Sources, found: Arranged) -> str:
 def _remarks(found: Arranged) -> Iterator[str]:
     """What defaults do, each once: sentences that name the methods."""
     methods: dict[str, dict[str, None]] = {}
+    everybody = set()
     for place in found.places:
+        label = method_label(place.entry.method.name)
+        everybody.add(label)
         for key, words in default_remarks(place.cell.experiment).items():
-            methods.setdefault(f"{key}: {words}.", {})[method_label(place.entry.method.name)] = None
-    everybody = {method_label(place.entry.method.name) for place in found.places}
+            methods.setdefault(f"{key}: {words}.", {})[label] = None
     for sentence, names in methods.items():
         yield sentence if set(names) == everybody else f"{', '.join(names)}: {sentence}"
 
@@ -104,26 +102,23 @@ def counts_text(sources: Sources) -> str:
 
 
 def page_text(report: ReportPage) -> str:
-    """The whole file."""
-    scripts, styles = [_asset(name) for name in SCRIPTS], [_asset(name) for name in STYLES]
+    """The whole file; its Content-Security-Policy allows its own scripts and styles, and nothing from elsewhere."""
+    scripts = [_asset(name) for name in SCRIPTS]
+    styles = [_asset(name) for name in STYLES]
+    allowed = f"script-src {_hashes(scripts)}; style-src {_hashes(styles)}"
+    policy = f"default-src 'none'; {allowed}; img-src data:; base-uri 'none'; form-action 'none'"
     return Template(_asset("page.html")).substitute(
-        policy=html.escape(_policy(scripts, styles)),
+        policy=html.escape(policy),
         title=html.escape(report.title.encode(errors="replace").decode()),  # an argument may not be valid text
         version=html.escape(report.version),
         styles="\n".join(f"<style>{text}</style>" for text in styles),
-        data=to_json(report),
+        data=script_json(report),
         scripts="\n".join(f"<script>{text}</script>" for text in scripts),
     )
 
 
 def _asset(name: str) -> str:
     return resources.files("areabench.views.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _policy(scripts: list[str], styles: list[str]) -> str:
-    """A Content-Security-Policy: exactly these scripts and styles, and nothing from elsewhere."""
-    allowed = f"script-src {_hashes(scripts)}; style-src {_hashes(styles)}"
-    return f"default-src 'none'; {allowed}; img-src data:; base-uri 'none'; form-action 'none'"
 
 
 def _hashes(texts: list[str]) -> str:

@@ -12,12 +12,11 @@ from areabench.results.statistics import PairedDifference, Spread, SpreadName
 from areabench.views.json import plain
 
 Numbers = NDArray[Any]
-_DIGITS = 6  # of a number in the page: more than a picture shows or a tooltip needs
 
 
 def _short(value: float) -> float:
-    """Six digits, or one decimal of a large number: counts are shown to the last digit."""
-    return round(value, 1) if 1e5 <= abs(value) < 1e15 else float(f"{value:.{_DIGITS}g}")
+    """Six digits, which no picture shows; one decimal of a large number, since counts are shown to the last digit."""
+    return round(value, 1) if 1e5 <= abs(value) < 1e15 else float(f"{value:.6g}")
 
 
 def _time(value: float) -> float:
@@ -25,11 +24,8 @@ def _time(value: float) -> float:
     return round(value, 6) if abs(value) >= 1 else _short(value)
 
 
-def _exact(value: float) -> float:
-    return value
-
-
-_TIME, _EXACT = {"shorten": _time}, {"shorten": _exact}  # for fields of records
+_TIME = {"shorten": _time}  # of a field of a record
+_EXACT = {"shorten": float}
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,15 +221,15 @@ class Detail:
     state: str
     reason: str
     end_s: float
-    verdict: str
-    advice: str
-    diagnosis: str  # as text
-    participation: Participation | None
     timeline: Timeline | None
     no_timeline: str  # why there is none
     provenance: tuple[NamedValue, ...]
     commands: tuple[NamedValue, ...]  # what for, and the command
     experiment: str  # TOML
+    verdict: str = "unknown"  # this and the next two without a diagnosis
+    advice: str = ""  # then why there is none
+    diagnosis: str = ""  # as text
+    participation: Participation | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +264,7 @@ class ReportPage:
     remarks: tuple[str, ...] = ()  # what defaults do that the runs rely on
 
 
-def to_json(record: object) -> str:
+def script_json(record: object) -> str:
     """Records as JSON that may stand inside a script element; numbers are rounded to what the page needs."""
     text = json.dumps(plain(record, _short), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

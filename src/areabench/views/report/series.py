@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -45,11 +45,11 @@ from areabench.views.report.records import (
 )
 from areabench.views.report.sources import Sources, Trial, without_seed
 
-Abscissa = Callable[[Result], NDArray[np.float64]]
 _NOTHING = np.empty(0)
 _MOST_BARS = 60  # of a histogram
 _POINTS = 14_000  # of all curves along one axis together: keeps the page of a large sweep small
-_LEAST_POINTS, _MOST_POINTS = 40, 300  # of one curve
+_LEAST_POINTS = 40  # of one curve
+_MOST_POINTS = 300
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,14 @@ class Arranged:
     places: tuple[PlacedSeries, ...]
 
     @property
-    def settings(self) -> tuple[ReportSetting, ...]:
+    def settings(self) -> Iterator[ReportSetting]:
         """The settings in words; where two titles are the same, with the keys that differ."""
         titles = Counter(page.caption for page in self.pages)
-        return tuple(_setting(page, titles[page.caption] > 1) for page in self.pages)
+        for page in self.pages:
+            differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
+            title = page.caption if titles[page.caption] == 1 else f"{page.caption}, {differing}"
+            rates = tuple(rates.describe() for rates in page.rows)
+            yield ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
 
 
 def arranged(sources: Sources) -> Arranged:
@@ -86,27 +90,18 @@ def arranged(sources: Sources) -> Arranged:
     return Arranged(pages, tuple(place for index, page in enumerate(pages) for place in _places(index, page, trials)))
 
 
-def _setting(page: Comparison, ambiguous: bool) -> ReportSetting:
-    differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
-    title = f"{page.caption}, {differing}" if ambiguous else page.caption
-    rates = tuple(rates.describe() for rates in page.rows)
-    return ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
-
-
 def _places(setting: int, page: Comparison, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
     for row_index, row in enumerate(page.rows.values()):
-        for entry, cell in ((one, cell) for one in row for cell in one.cells):
-            best = entry.cell_to_draw({}) is cell
-            for part in _by_remark(trials[result.path] for result in cell.results):
-                inner = replace(cell, results=tuple(trial.result for trial in part), planned=len(part))
-                yield PlacedSeries(setting, row_index, entry, inner, part, best)
-
-
-def _by_remark(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial.remark, []).append(trial)
-    return [tuple(group) for group in groups.values()]
+        for entry in row:
+            best = entry.cell_to_draw({})
+            for cell in entry.cells:
+                groups: dict[str, list[Trial]] = {}
+                for result in cell.results:
+                    trial = trials[result.path]
+                    groups.setdefault(trial.remark, []).append(trial)
+                for group in groups.values():
+                    part = replace(cell, results=tuple(trial.result for trial in group), planned=len(group))
+                    yield PlacedSeries(setting, row_index, entry, part, tuple(group), cell is best)
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -115,69 +110,64 @@ def _by_remark(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
 def series_of(
     places: Sequence[PlacedSeries], sources: Sources, target: float, spread: SpreadName = "interval"
 ) -> Iterator[Series]:
-    """The series in the order of their places; `target` in percent."""
+    """The series in the order of their places; `target` in percent.
+
+    Diverged trials are counted, not averaged; where all diverged their curves are shown as they are.
+    """
     most = int(np.clip(_POINTS // max(len(places), 1), _LEAST_POINTS, _MOST_POINTS))
-    planned, names = sources.planned, _names(places)
+    planned = sources.planned
     cells = []
     for place in places:
-        point = without_seed(place.cell.results[0].experiment)
+        point = without_seed(place.cell.experiment)
         asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
         cells.append(replace(place.cell, planned=max(asked, len(place.cell.results)), target=target))
+    methods = {(place.entry.method.name, place.entry.label) for place in places}
+    uses = Counter(label for _, label in methods)
     for place, cell, ranks in zip(places, cells, _ranks(places, cells), strict=True):
-        name = names[place.entry.method.name, place.entry.label]
-        yield replace(_series(place, cell, name, most, spread), ranks=ranks)
+        method = place.entry.method.name
+        label = place.entry.label
+        averaged = cell.finite or cell.results
+        outcomes = tuple(outcome_of(result, target) for result in cell.results)
+        yield Series(
+            setting=place.setting,
+            row=place.row,
+            method=method,
+            label=label if uses[label] == 1 else f"{label} ({method})",  # own methods may share a label
+            colour=method_colour(method),
+            variant=place.entry.variant,
+            step_size=cell.step_size,
+            remark=", ".join(filter(None, (cell.tuned, place.trials[0].remark))),
+            is_best=place.is_best,
+            trials=len(cell.results),
+            planned=cell.planned,
+            diverged=cell.diverged,
+            ranks=ranks,
+            states=_word_counts(result.status.state.text for result in cell.results),
+            verdicts=_word_counts(trial.verdict for trial in place.trials if trial.verdict),
+            accuracy=cell.accuracy,
+            loss=cell.loss,
+            outcomes=outcomes,
+            target_s=median_reached_s(outcomes),
+            reached=_stair(reach_curve(cell.results, target)),
+            updates=statistics.fmean(result.status.updates for result in cell.results),
+            server_steps=statistics.fmean(result.status.server_steps for result in cell.results),
+            staleness=_histogram(averaged),
+            curves=axes_of(averaged, most, spread),
+            files=tuple(str(result.path) for result in cell.results),
+        )
 
 
 def _ranks(places: Sequence[PlacedSeries], cells: Sequence[Cell]) -> list[dict[str, Ranked]]:
     """How each series stands among those of its setting and rates."""
     ranks: list[dict[str, Ranked]] = [{} for _ in places]
-    for key in {(place.setting, place.row) for place in places}:
-        there = [index for index, place in enumerate(places) if (place.setting, place.row) == key]
+    rows: dict[tuple[int, int], list[int]] = {}
+    for index, place in enumerate(places):
+        rows.setdefault((place.setting, place.row), []).append(index)
+    for row in rows.values():
         for quality in QUALITIES:
-            found = rank_cells([cells[index] for index in there], quality)
-            for index, one in zip(there, found, strict=True):
+            for index, one in zip(row, rank_cells([cells[index] for index in row], quality), strict=True):
                 ranks[index][quality] = Ranked(one.mark, one.is_reference, one.difference)
     return ranks
-
-
-def _names(places: Sequence[PlacedSeries]) -> dict[tuple[str, str], str]:
-    """Labels by method and label; own methods with the same label also show their import path."""
-    pairs = {(place.entry.method.name, place.entry.label) for place in places}
-    seen = Counter(label for _, label in pairs)
-    return {(name, label): label if seen[label] == 1 else f"{label} ({name})" for name, label in pairs}
-
-
-def _series(place: PlacedSeries, cell: Cell, label: str, most: int, spread: SpreadName) -> Series:
-    """Diverged trials are counted, not averaged; where all diverged their curves are shown as they are."""
-    results = cell.results
-    outcomes = tuple(outcome_of(result, cell.target) for result in results)
-    return Series(
-        setting=place.setting,
-        row=place.row,
-        method=place.entry.method.name,
-        label=label,
-        colour=method_colour(place.entry.method.name),
-        variant=place.entry.variant,
-        step_size=cell.step_size,
-        remark=", ".join(filter(None, (cell.tuned, place.trials[0].remark))),
-        is_best=place.is_best,
-        trials=len(results),
-        planned=cell.planned,
-        diverged=cell.diverged,
-        ranks={},
-        states=_counted(result.status.state.text for result in results),
-        verdicts=_counted(trial.verdict for trial in place.trials if trial.verdict),
-        accuracy=cell.accuracy,
-        loss=cell.loss,
-        outcomes=outcomes,
-        target_s=median_reached_s(outcomes),
-        reached=_stair(reach_curve(results, cell.target)),
-        updates=statistics.fmean(result.status.updates for result in results),
-        server_steps=statistics.fmean(result.status.server_steps for result in results),
-        staleness=_histogram(cell.finite or results),
-        curves=axes_of(cell.finite or results, most, spread),
-        files=tuple(str(result.path) for result in results),
-    )
 
 
 def _stair(found: ReachCurve | None) -> Stair | None:
@@ -203,7 +193,7 @@ def profile_of(series: Sequence[Series]) -> Iterator[ProfileLine]:
         yield ProfileLine(label, one.method, one.colour, one.variant, line)
 
 
-def _counted(words: Iterable[str]) -> tuple[NamedCount, ...]:
+def _word_counts(words: Iterable[str]) -> tuple[NamedCount, ...]:
     return tuple(NamedCount(word, count) for word, count in Counter(words).items())
 
 
@@ -220,23 +210,21 @@ def _histogram(results: Sequence[Result]) -> Histogram | None:
 
 
 def outcome_of(result: Result, target: float) -> TrialOutcome:
-    """One trial; `target` in percent. The time is when it was reached, else when the run ended."""
+    """Whether one trial reached `target` percent, or why not; and when, or when the run ended."""
     time_s = result.time_to_accuracy(target)
+    state = result.status.state
     if math.isfinite(time_s) and result.knows_time_to(target):
         return TrialOutcome("reached", time_s, result.experiment.seed)
-    return TrialOutcome(_other_end(result, target), result.status.end_s, result.experiment.seed)
-
-
-def _other_end(result: Result, target: float) -> str:
-    """Why the target was not reached: the run was long enough, or it ended otherwise."""
-    state = result.status.state
+    kind = "not measured"
     if result.has_diverged:
-        return "diverged"
-    if not result.is_done:
-        return "not measured" if state in ENDED else "unfinished"
-    if state == State.TARGET or result.ended_early:
-        return "ended early"
-    return "not reached" if result.knows_time_to(target) else "not measured"
+        kind = "diverged"
+    elif state not in ENDED:
+        kind = "unfinished"
+    elif result.is_done and (state == State.TARGET or result.ended_early):
+        kind = "ended early"
+    elif result.is_done and result.knows_time_to(target):
+        kind = "not reached"
+    return TrialOutcome(kind, result.status.end_s, result.experiment.seed)
 
 
 def median_reached_s(outcomes: Sequence[TrialOutcome]) -> float:
@@ -252,28 +240,24 @@ def median_reached_s(outcomes: Sequence[TrialOutcome]) -> float:
 
 def axes_of(results: Sequence[Result], most: int, spread: SpreadName = "interval") -> Axes:
     """Mean and spread of some trials over time, updates received and server steps, with at most `most` points each."""
-    return Axes(
-        time=_curves(results, lambda result: result.time_s, most, spread),
-        updates=_curves(results, lambda result: result.updates.astype(np.float64), most, spread),
-        aggregations=_curves(results, lambda result: result.server_steps.astype(np.float64), most, spread),
-    )
+    curves = []
+    for axis in ("time_s", "updates", "server_steps"):
+        curves.append(Curves(*(_line(results, axis, quantity, most, spread) for quantity in get_args(Quantity))))
+    return Axes(*curves)
 
 
-def _curves(results: Sequence[Result], axis: Abscissa, most: int, spread: SpreadName) -> Curves:
-    lines = [_line(results, axis, quantity, most, spread) for quantity in get_args(Quantity)]
-    return Curves(*lines)
-
-
-def _line(results: Sequence[Result], axis: Abscissa, quantity: Quantity, most: int, spread: SpreadName) -> Line | None:
-    along = [_along(result, axis(result), quantity) for result in results if len(axis(result))]
+def _line(results: Sequence[Result], axis: str, quantity: Quantity, most: int, spread: SpreadName) -> Line | None:
+    evaluated = [result for result in results if len(getattr(result, axis))]
+    along = [_along(result, getattr(result, axis).astype(np.float64), quantity) for result in evaluated]
     trials = band(along, quantity, "range")
     if not len(trials.time_s):
         return None
     kept = thinned(trials, most)
     limits = (float(trials.low.min()), float(trials.high.max()))
-    shown = trials if spread == "range" or len(results) < 2 else band(along, quantity, spread)
-    ranges = (shown.low[kept], shown.high[kept]) if len(results) > 1 else (_NOTHING, _NOTHING)
-    return Line(shown.time_s[kept], shown.mean[kept], *ranges, limits)
+    if len(results) == 1:
+        return Line(trials.time_s[kept], trials.mean[kept], _NOTHING, _NOTHING, limits)
+    shown = trials if spread == "range" else band(along, quantity, spread)
+    return Line(shown.time_s[kept], shown.mean[kept], shown.low[kept], shown.high[kept], limits)
 
 
 def _along(result: Result, x: NDArray[np.float64], quantity: Quantity) -> Result:

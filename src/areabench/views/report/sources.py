@@ -12,7 +12,6 @@ from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment, Record
 from areabench.experiment.labels import method_label
 from areabench.runfile.read import open_run
-from areabench.sweeps.plan import Member
 from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_result
 from areabench.views.report.records import Absent
 
@@ -57,20 +56,36 @@ def _without_name(experiment: Experiment) -> Experiment:
 
 
 def gather(paths: Sequence[Path], progress: Progress) -> Sources:
-    """Read every path once, even if it is named twice."""
-    parts = [_read(path, progress, named=path in paths) for path in _distinct(paths)]
-    trials: dict[Path, Trial] = {}
-    for trial in (trial for part in parts for trial in part.trials):
-        trials.setdefault(trial.result.path.resolve(), trial)
-    absent = tuple(entry for part in parts for entry in part.absent)
-    sweeps = tuple(sweep for part in parts for sweep in part.sweeps)
-    return Sources(tuple(_with_remarks(list(trials.values()))), absent, sweeps)
+    """Read every path once, even if it is named twice; a folder without a sweep means its contents.
 
-
-def _distinct(paths: Sequence[Path]) -> list[Path]:
-    """Files and folders of sweeps, each once; a folder without sweep means its contents."""
-    found = [inner for path in paths for inner in _inside(path)]
-    return list({path.resolve(): path for path in found}.values())
+    A file that cannot be read is absent; it is an error where the user named it.
+    """
+    found = {inner.resolve(): inner for path in paths for inner in _inside(path)}
+    trials: list[Trial] = []
+    absent: list[Absent] = []
+    sweeps: list[Sweep] = []
+    for path in found.values():
+        if path.is_dir():
+            sweep = open_sweep(path, progress)
+            sweeps.append(sweep)
+            absent += _absent(sweep)
+            source = path.resolve().name
+            if sweep.transport == SIMULATOR:  # no run has a verdict
+                trials += [Trial(result, SIMULATOR, source) for result in sweep.results]
+            else:
+                trials += [_trial(result, source) for result in sweep.results]
+            continue
+        progress(1)
+        try:
+            trials.append(_trial(read_result(path), path.stem))
+        except UserError as error:
+            if path in paths:
+                raise
+            absent.append(Absent(str(path), "", "unreadable", str(error)))
+    once: dict[Path, Trial] = {}
+    for trial in trials:
+        once.setdefault(trial.result.path.resolve(), trial)
+    return Sources(tuple(_with_remarks(list(once.values()))), tuple(absent), tuple(sweeps))
 
 
 def _inside(path: Path) -> list[Path]:
@@ -82,39 +97,10 @@ def _inside(path: Path) -> list[Path]:
     return inner
 
 
-def _read(path: Path, progress: Progress, *, named: bool) -> Sources:
-    """One file or sweep. A file that cannot be read is absent; it is an error where the user named it."""
-    if path.is_dir():
-        return _read_sweep(path, progress)
-    progress(1)
-    try:
-        return Sources((_read_run(path),), ())
-    except UserError as error:
-        if named:
-            raise
-        return Sources((), (Absent(str(path), "", "unreadable", str(error)),))
-
-
-def _read_run(path: Path) -> Trial:
-    with open_run(path) as run:
+def _trial(result: Result, source: str) -> Trial:
+    with open_run(result.path) as run:
         verdict = run.diagnosis.verdict if run.diagnosis is not None else ""
-        transport = run.provenance.transport
-    return Trial(read_result(path), transport, path.stem, verdict)
-
-
-def _read_sweep(folder: Path, progress: Progress) -> Sources:
-    sweep = open_sweep(folder, progress)
-    name = folder.resolve().name
-    has_verdict = sweep.transport != SIMULATOR
-    trials = [
-        Trial(result, sweep.transport, name, _verdict(result.path) if has_verdict else "") for result in sweep.results
-    ]
-    return Sources(tuple(trials), tuple(_absent(sweep)), (sweep,))
-
-
-def _verdict(path: Path) -> str:
-    with open_run(path) as run:
-        return run.diagnosis.verdict if run.diagnosis is not None else ""
+        return Trial(result, run.provenance.transport, source, verdict)
 
 
 # ------------------------------------------------------------------------------------------------ absent runs
@@ -124,34 +110,30 @@ def _absent(sweep: Sweep) -> Iterator[Absent]:
     """The runs of a sweep without a result, in the order of the plan."""
     failures = {failure.file: failure.reason for failure in sweep.failures}
     for member in sweep.missing:
-        state, reason = _why(member, sweep.folder / member.file, failures.get(member.file))
-        yield Absent(str(sweep.folder / member.file), _what(member), state, reason)
-
-
-def _why(member: Member, path: Path, failure: str | None) -> tuple[str, str]:
-    """The state in a word, and the reason in a sentence."""
-    if member.experiment is None:
-        return "invalid", member.error
-    if failure is not None:
-        return "failed", failure
-    if not path.exists():
-        return "missing", "it has not been run; `areabench sweep` runs it"
-    try:
-        with open_run(path) as run:
-            if not run.is_evaluated:
-                return "not evaluated", "its evaluation failed; `areabench evaluate` tries again"
-            return run.status.state.text, run.status.reason or "it has not ended"
-    except UserError as error:
-        return "unreadable", str(error)
-
-
-def _what(member: Member) -> str:
-    experiment = member.experiment
-    if experiment is None:
-        return ", ".join(f"{key} = {value}" for key, value in member.settings) + f", seed {member.seed}"
-    method = experiment.method
-    rates = experiment.rates.describe()
-    return f"{method_label(method.name)}, α = {method.step_size:g}, {rates}, seed {experiment.seed}"
+        path = sweep.folder / member.file
+        experiment = member.experiment
+        if experiment is None:
+            settings = ", ".join(f"{key} = {value}" for key, value in member.settings)
+            yield Absent(str(path), f"{settings}, seed {member.seed}", "invalid", member.error)
+            continue
+        method = experiment.method
+        rates = experiment.rates.describe()
+        what = f"{method_label(method.name)}, α = {method.step_size:g}, {rates}, seed {experiment.seed}"
+        if member.file in failures:
+            yield Absent(str(path), what, "failed", failures[member.file])
+        elif not path.exists():
+            yield Absent(str(path), what, "missing", "it has not been run; `areabench sweep` runs it")
+        else:
+            try:
+                with open_run(path) as run:
+                    state = run.status.state.text
+                    reason = run.status.reason or "it has not ended"
+                    if not run.is_evaluated:
+                        state = "not evaluated"
+                        reason = "its evaluation failed; `areabench evaluate` tries again"
+                yield Absent(str(path), what, state, reason)
+            except UserError as error:
+                yield Absent(str(path), what, "unreadable", str(error))
 
 
 # ---------------------------------------------------------------------------------------------------- remarks

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from areabench.engine.events import State
 from areabench.errors import RunFileError, UserError
-from areabench.views.watch.frame import KILLED, WAITING, Frame, frame_of
+from areabench.views.watch.frame import KILLED, WAITING, Frame, watch_frame
 from areabench.views.watch.quality import Evaluator, Quality, recorded_quality
 from areabench.views.watch.tail import Observation, Tail, Writer
 
@@ -49,7 +49,7 @@ class Follower:
         except RunFileError as error:
             return self._unreadable(error)
         self._unreadable_s = None
-        frame = frame_of(str(self._path), seen, self._speed(seen), time.time(), self._quality(seen))
+        frame = watch_frame(str(self._path), seen, self._speed(seen), time.time(), *self._quality(seen))
         self._last = self._judged(frame, seen)
         return self._last
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from areabench.engine.diagnosis import TOLERANCE
 from areabench.engine.events import Kind, State
 from areabench.engine.fairness import Expected, expected_updates
-from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import describe_setting
 from areabench.settings.keys import is_own
 from areabench.views.watch.quality import Quality
 from areabench.views.watch.tail import Observation
 
-WAITING, KILLED = "waiting", "killed"  # states beside those of the run file
+WAITING = "waiting"  # a state beside those of the run file, as the next
+KILLED = "killed"
 
 
 @dataclass(frozen=True)
@@ -94,117 +94,83 @@ class Frame:
     age_s: float = math.nan  # since the file was last written
 
 
-def frame_of(file: str, seen: Observation, speed: float, now_at: float, quality: tuple[Quality | None, str]) -> Frame:
-    """The frame of an observation; `now_at` is Unix time."""
-    experiment, time_s = seen.facts.experiment, seen.time_s
-    ended = seen.status.state != State.RUNNING
-    expected, totals = _expected(seen), _totals(seen)
-    return Frame(
+def watch_frame(
+    file: str, seen: Observation, speed: float, now_at: float, quality: Quality | None, remark: str
+) -> Frame:
+    """The frame of an observation; `now_at` is Unix time, `remark` says why there is no quality."""
+    experiment = seen.facts.experiment
+    status = seen.status
+    counts = seen.counts
+    stop = experiment.stop
+    ended = status.state != State.RUNNING
+    is_logged = experiment.record.events
+    is_counted = is_logged or ended
+    kinds = counts.kinds.tolist()
+    expected = _expected(seen, is_counted=is_counted)
+    frame = Frame(
         file=file,
-        state=seen.status.state.text,
-        reason=seen.status.reason if ended else _phase(seen),
+        state=status.state.text,
+        reason=status.reason,
         name=experiment.name,
         method=experiment.method.name,
         step_size=experiment.method.step_size,
         setting=describe_setting(experiment),
         transport=seen.facts.transport,
         ranks=seen.facts.ranks,
-        time_s=time_s,
-        horizon_s=experiment.stop.horizon_s,
-        iterations=experiment.stop.iterations,
-        progress=_progress(seen, ended=ended),
+        time_s=seen.time_s,
+        horizon_s=stop.horizon_s,
+        iterations=stop.iterations,
         speed=speed,
-        left_s=math.nan if ended else _left_s(experiment, time_s, speed),
-        updates=totals.updates,
-        server_steps=totals.server_steps,
-        discarded=totals.discarded,
-        refused=totals.refused,
-        lost=totals.lost,
-        no_steps=_logged(seen, Kind.NO_STEP),
-        cancelled=_logged(seen, Kind.CANCELLED),
-        rates=_rates(seen, expected),
-        staleness=_staleness(seen.counts.staleness),
+        rates=UpdateRates(nominal=_nominal(seen, expected)),
+        staleness=_staleness(counts.staleness),
         snapshots=seen.snapshots,
-        quality=quality[0],
-        quality_remark=quality[1],
-        clients=_clients(seen, expected),
-        counted=_is_counted(seen),
+        quality=quality,
+        quality_remark=remark,
+        clients=_clients(seen, expected, is_counted=is_counted),
+        counted=is_counted,
         size_bytes=seen.size_bytes,
         age_s=max(0.0, now_at - seen.written_at),
     )
-
-
-def _is_counted(seen: Observation) -> bool:
-    """Whether the counts are known: from the event log, or because the run has ended."""
-    return seen.facts.experiment.record.events or seen.status.state != State.RUNNING
-
-
-@dataclass(frozen=True)
-class _Totals:
-    """Counts of what has happened; None where they are not known yet."""
-
-    updates: int | None = None
-    server_steps: int | None = None
-    discarded: int | None = None
-    refused: int | None = None
-    lost: tuple[int, ...] | None = None
-
-
-def _totals(seen: Observation) -> _Totals:
-    status, counts = seen.status, seen.counts
-    if not _is_counted(seen):
-        return _Totals()
-    if status.state != State.RUNNING:
-        return _Totals(status.updates, status.server_steps, status.discarded, status.refused, counts.lost)
-    kinds = {kind: int(counts.kinds[kind]) for kind in Kind}
-    return _Totals(
-        kinds[Kind.UPDATE], kinds[Kind.STEP], kinds[Kind.DISCARDED], kinds[Kind.REFUSED], counts.lost
+    shares = [seen.time_s / stop.horizon_s] if stop.horizon_s else []
+    if stop.iterations and is_counted:
+        shares.append((kinds[Kind.UPDATE] + kinds[Kind.STEP]) / stop.iterations)
+    if shares and (seen.time_s > 0 or not ended):
+        frame = replace(frame, progress=min(1.0, max(shares)))
+    if is_logged:
+        frame = replace(frame, no_steps=kinds[Kind.NO_STEP], cancelled=kinds[Kind.CANCELLED])
+    if is_counted and seen.time_s > 0:
+        recent = counts.recent_rate(seen.time_s)
+        frame = replace(frame, rates=replace(frame.rates, recent=recent, overall=counts.updates / seen.time_s))
+    if ended:
+        return replace(
+            frame, lost=counts.lost, updates=status.updates, server_steps=status.server_steps,
+            discarded=status.discarded, refused=status.refused,
+        )  # fmt: skip
+    frame = replace(frame, reason="")
+    if stop.horizon_s is not None:
+        if seen.snapshot is not None and seen.snapshot["time_s"] >= stop.horizon_s:  # the last one
+            frame = replace(frame, reason="the clock has stopped, the run evaluates its snapshots")
+        if seen.time_s < stop.horizon_s and speed > 0:
+            frame = replace(frame, left_s=(stop.horizon_s - seen.time_s) / speed)
+    if not is_logged:
+        return frame
+    return replace(
+        frame, lost=counts.lost, updates=kinds[Kind.UPDATE], server_steps=kinds[Kind.STEP],
+        discarded=kinds[Kind.DISCARDED], refused=kinds[Kind.REFUSED],
     )  # fmt: skip
 
 
-def _logged(seen: Observation, kind: Kind) -> int | None:
-    """How many events of a kind the log has that the status does not count; None without a log."""
-    return int(seen.counts.kinds[kind]) if seen.facts.experiment.record.events else None
-
-
-def _rates(seen: Observation, expected: Expected) -> UpdateRates:
-    time_s, counts, nominal = seen.time_s, seen.counts, _nominal(seen, expected)
-    if not _is_counted(seen) or time_s <= 0:
-        return UpdateRates(nominal=nominal)
-    return UpdateRates(counts.recent_rate(time_s), counts.updates / time_s, nominal)
-
-
-def _phase(seen: Observation) -> str:
-    """What a running run does: the snapshot at the horizon is the last one, after which all are evaluated."""
-    horizon_s = seen.facts.experiment.stop.horizon_s
-    over = horizon_s is not None and seen.snapshot is not None and seen.snapshot["time_s"] >= horizon_s
-    return "the clock has stopped, the run evaluates its snapshots" if over else ""
-
-
-def _progress(seen: Observation, *, ended: bool) -> float | None:
-    stop, time_s, kinds = seen.facts.experiment.stop, seen.time_s, seen.counts.kinds
-    iterations = int(kinds[Kind.UPDATE] + kinds[Kind.STEP])
-    shares = [time_s / stop.horizon_s] if stop.horizon_s else []
-    shares += [iterations / stop.iterations] if stop.iterations and _is_counted(seen) else []
-    return min(1.0, max(shares)) if shares and not (ended and time_s <= 0) else None
-
-
-def _left_s(experiment: Experiment, time_s: float, speed: float) -> float:
-    horizon_s = experiment.stop.horizon_s
-    return (horizon_s - time_s) / speed if horizon_s is not None and time_s < horizon_s and speed > 0 else math.nan
-
-
-def _expected(seen: Observation) -> Expected:
-    facts, time_s = seen.facts, seen.time_s
-    if time_s <= 0:
+def _expected(seen: Observation, *, is_counted: bool) -> Expected:
+    facts = seen.facts
+    if seen.time_s <= 0:
         nothing = np.zeros(len(facts.clients))
         return Expected(nothing, nothing, nothing)
-    if facts.experiment.method.drawn_per_round is not None and not _is_counted(seen):
+    if facts.experiment.method.drawn_per_round is not None and not is_counted:
         unknown = np.full(len(facts.clients), np.nan)  # the expected count is a share of all updates
         return Expected(unknown, unknown, unknown)
     tolerance = 0.0 if facts.transport == "simulator" else TOLERANCE
     rates = facts.clients["rate"].astype(np.float64)
-    return expected_updates(facts.experiment, rates, time_s, seen.counts.updates, tolerance, facts.traces)
+    return expected_updates(facts.experiment, rates, seen.time_s, seen.counts.updates, tolerance, facts.traces)
 
 
 def _nominal(seen: Observation, expected: Expected) -> float:
@@ -222,13 +188,13 @@ def _staleness(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Staleness:
     return Staleness(mean, tuple(counts.tolist()))
 
 
-def _clients(seen: Observation, expected: Expected) -> tuple[ClientFrame, ...]:
-    lost, numbers = set(seen.counts.lost), seen.facts.clients["client"].tolist()
-    if not _is_counted(seen):
-        pairs = zip(numbers, expected.mean.tolist(), expected.low.tolist(), strict=True)
-        return tuple(ClientFrame(client, None, mean, low, None) for client, mean, low in pairs)
-    columns = (numbers, seen.counts.served.tolist(), expected.mean.tolist(), expected.low.tolist())
+def _clients(seen: Observation, expected: Expected, *, is_counted: bool) -> tuple[ClientFrame, ...]:
+    numbers = seen.facts.clients["client"].tolist()
+    columns = zip(numbers, seen.counts.served.tolist(), expected.mean.tolist(), expected.low.tolist(), strict=True)
+    if not is_counted:
+        return tuple(ClientFrame(client, None, mean, low, None) for client, _, mean, low in columns)
+    lost = set(seen.counts.lost)
     return tuple(
         ClientFrame(client, served, mean, 0.0 if client in lost else low, client in lost)
-        for client, served, mean, low in zip(*columns, strict=True)
+        for client, served, mean, low in columns
     )

@@ -18,19 +18,27 @@ from rich.table import Table
 from rich.text import Text
 
 from areabench.engine.events import Kind, State
-from areabench.errors import SilentExit, harmless
+from areabench.errors import SilentExit, escape_controls
 from areabench.host import restore_handlers, set_handlers
-from areabench.progress import duration, has_blocks
+from areabench.progress import duration
 from areabench.views.styled import BAD, DOUBTFUL, GOOD, counted, method_word, number, state_word
-from areabench.views.terminal import Colours, console
+from areabench.views.terminal import stdout_console
 from areabench.views.text import size
 from areabench.views.watch.frame import WAITING, ClientFrame, Frame
 
-_LABEL, _FAINT, _CHART = "bold cyan", "bright_black", "magenta"
-_LABEL_WIDTH, _TIME_BAR, _STALENESS_CHART, _CLIENT_BAR, _GAP = 12, 30, 40, 10, 3  # characters
+_LABEL = "bold cyan"
+_FAINT = "bright_black"
+_CHART = "magenta"
+_LABEL_WIDTH = 12  # characters, as the next four
+_TIME_BAR = 30
+_STALENESS_CHART = 40
+_CLIENT_BAR = 10
+_GAP = 3
 _CHARTED = 0.99  # share of the updates that the chart of staleness shows: a few come very late
 _NAMED_LOST = 8  # clients
-_PLAIN_COLUMNS, _PLAIN_ROWS = 100, 40  # of a page without a terminal
+_PLAIN_COLUMNS = 100  # of a page without a terminal
+_PLAIN_ROWS = 40
+StyledPart = str | tuple[str, str]  # text, or text and style
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,20 @@ class Glyphs:
 
     full: str
     empty: str
-    heights: str  # from least to most
+    heights: str  # from least to most; the first is for zero alone
+
+    def bar(self, share: float, length: int, style: str) -> list[StyledPart]:
+        """A share from 0 to 1, or NaN, as a bar."""
+        full = 0 if math.isnan(share) else round(length * min(max(share, 0.0), 1.0))
+        return [(self.full * full, style), (self.empty * (length - full), _FAINT)]
+
+    def chart(self, counts: Sequence[int], width: int) -> str:
+        """Counts as heights, at most `width` characters: neighbours are added up where there are more."""
+        step = -(-len(counts) // width) or 1
+        sums = [sum(counts[first : first + step]) for first in range(0, len(counts), step)]
+        highest = len(self.heights) - 1
+        most = max([1, *sums])
+        return "".join(self.heights[-(-value * highest // most)] for value in sums)  # rounded up
 
 
 PLAIN = Glyphs("#", ".", " .:-=+*#")
@@ -49,9 +70,9 @@ BLOCKS = Glyphs("█", "░", "▁▂▃▄▅▆▇█")
 class Screen:
     """Shows frames on the whole terminal, and leaves the last one on it."""
 
-    def __init__(self, colours: Colours | None) -> None:
-        self._console = console(colours)
-        self._glyphs = BLOCKS if has_blocks(self._console.file) else PLAIN
+    def __init__(self, *, in_colour: bool) -> None:
+        self._console = stdout_console(in_colour=in_colour)
+        self._glyphs = BLOCKS if self._console.encoding.startswith("utf") else PLAIN
         self._live = Live(console=self._console, screen=True, auto_refresh=False, vertical_overflow="crop")
         self._last: Frame | None = None
 
@@ -100,37 +121,63 @@ class WatchPage:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lines of a label and a text, then the clients as far as there is room."""
         rows = (options.height or options.max_height) - self.spare
-        parts: list[RenderableType] = list(itertools.islice(_lines(self.frame, self.glyphs), max(rows, 0)))
+        parts: list[RenderableType] = list(itertools.islice(self._lines(), max(rows, 0)))
         if self.frame.counted and self.frame.clients:
             parts += client_bars(self.frame.clients, options.max_width, rows - len(parts), self.glyphs)
+        cut = options.update(no_wrap=True, overflow=options.overflow or "ellipsis")
         for part in parts:
-            if isinstance(part, Text):
-                part.no_wrap, part.overflow = True, options.overflow or "ellipsis"
-        yield from parts
+            yield from console.render(part, cut)
 
+    def _lines(self) -> Iterator[Text]:
+        frame = self.frame
+        yield _text((frame.file, "bold"))
+        if frame.state == WAITING:
+            yield _labelled("state", *state_word(WAITING).parts, f" {frame.reason}")
+            return
+        (method, colour), *_ = method_word(frame.method).parts
+        alpha = f", alpha = {frame.step_size:g}, {frame.setting}"
+        yield _labelled("experiment", f"{frame.name}: ", (method, f"bold {colour}"), alpha)
+        where = f"in real time, {frame.ranks} ranks" if frame.transport == "mpi" else "in virtual time"
+        reason = f": {frame.reason}" if frame.reason else ""
+        yield _labelled("state", *state_word(frame.state).parts, f" {where}{reason}")
+        yield _labelled("time", *self._time())
+        yield _labelled("updates", _update_counts(frame))
+        yield _labelled("staleness", *self._staleness())
+        remark = (f" ({frame.quality_remark})" if frame.quality_remark else "", _FAINT)
+        if frame.quality is None:
+            yield _labelled("quality", "-", remark)
+        else:
+            when = f" at {frame.quality.time_s:g} s, version {frame.quality.version:,}"
+            yield _labelled("quality", (_quality_values(frame), "bold"), when, remark)
+        if frame.refused or frame.lost:
+            yield _labelled("faults", (_faults(frame), BAD))
+        age = f"{frame.age_s:.1f} s" if frame.age_s < 10 else duration(frame.age_s)
+        yield _labelled("file", f"{size(frame.size_bytes)}, {counted(frame.snapshots, 'snapshot')}, written {age} ago")
 
-def _lines(frame: Frame, glyphs: Glyphs) -> Iterator[Text]:
-    yield _text((frame.file, "bold"))
-    if frame.state == WAITING:
-        yield _labelled("state", *state_word("waiting").parts, f" {frame.reason}")
-        return
-    (method, colour), *_ = method_word(frame.method).parts
-    alpha = f", alpha = {frame.step_size:g}, {frame.setting}"
-    yield _labelled("experiment", f"{frame.name}: ", (method, f"bold {colour}"), alpha)
-    where = f"in real time, {frame.ranks} ranks" if frame.transport == "mpi" else "in virtual time"
-    reason = f": {frame.reason}" if frame.reason else ""
-    yield _labelled("state", *state_word(frame.state).parts, f" {where}{reason}")
-    yield _labelled("time", *_time(frame, glyphs))
-    yield _labelled("updates", _updates(frame))
-    yield _labelled("staleness", *_staleness(frame, glyphs))
-    yield _labelled("quality", *_quality(frame))
-    if frame.refused or frame.lost:
-        yield _labelled("faults", (_faults(frame), BAD))
-    age = f"{frame.age_s:.1f} s" if frame.age_s < 10 else duration(frame.age_s)
-    yield _labelled("file", f"{size(frame.size_bytes)}, {counted(frame.snapshots, 'snapshot')}, written {age} ago")
+    def _time(self) -> list[StyledPart]:
+        frame = self.frame
+        of = f" of {frame.horizon_s:g}" if frame.horizon_s is not None else ""
+        words = [f"{frame.time_s:.2f}{of} s"]
+        if frame.state == State.RUNNING.text and frame.speed > 0 and abs(frame.speed - 1) > 0.05:
+            words.append(f"{frame.speed:.3g} s per second")
+        if not math.isnan(frame.left_s):
+            words.append(f"{duration(frame.left_s)} left")
+        if frame.progress is None:
+            return ["  ".join(words)]
+        percent = f" {100 * frame.progress:.0f} %"
+        return [*self.glyphs.bar(frame.progress, _TIME_BAR, GOOD), "  ".join([percent, *words])]
 
-
-StyledPart = str | tuple[str, str]  # text, or text and style
+    def _staleness(self) -> list[StyledPart]:
+        counts = self.frame.staleness.counts
+        if not counts:
+            return ["-"]
+        sums = list(itertools.accumulate(counts))
+        most = bisect.bisect_left(sums, _CHARTED * sums[-1])  # the quantile, since counts are of 0, 1, 2, ... versions
+        return [
+            f"{self.frame.staleness.mean:.2f} versions on average  0 ",
+            (self.glyphs.chart(counts[: most + 1], _STALENESS_CHART), _CHART),
+            f" {most:,}  (99 %; {len(counts) - 1:,} at most)",
+        ]
 
 
 def _labelled(label: str, *parts: StyledPart) -> Text:
@@ -140,55 +187,25 @@ def _labelled(label: str, *parts: StyledPart) -> Text:
 def _text(*parts: StyledPart) -> Text:
     """Parts without control characters, which a file may have brought in."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((harmless(text), style) for text, style in pairs))
+    return Text.assemble(*((escape_controls(text), style) for text, style in pairs))
 
 
-def _time(frame: Frame, glyphs: Glyphs) -> list[StyledPart]:
-    of = f" of {frame.horizon_s:g}" if frame.horizon_s is not None else ""
-    words = [f"{frame.time_s:.2f}{of} s"]
-    if frame.state == State.RUNNING.text and frame.speed > 0 and abs(frame.speed - 1) > 0.05:
-        words.append(f"{frame.speed:.3g} s per second")
-    if not math.isnan(frame.left_s):
-        words.append(f"{duration(frame.left_s)} left")
-    if frame.progress is None:
-        return ["  ".join(words)]
-    return [*_bar(frame.progress, _TIME_BAR, GOOD, glyphs), "  ".join([f" {100 * frame.progress:.0f} %", *words])]
-
-
-def _updates(frame: Frame) -> str:
+def _update_counts(frame: Frame) -> str:
     if not frame.counted or frame.updates is None or frame.server_steps is None:
         return "no event log is kept: they are counted at the end"
-    rates, parts = frame.rates, [f"{frame.updates:,}"]
+    rates = frame.rates
+    words = f"{frame.updates:,}"
     if not math.isnan(rates.overall):
-        nominal = "" if math.isnan(rates.nominal) else f", of {rates.nominal:.4g}/s nominal"
-        parts.append(f"{rates.recent:.4g}/s lately, {rates.overall:.4g}/s overall{nominal}")
+        words += f": {rates.recent:.4g}/s lately, {rates.overall:.4g}/s overall"
+        words += "" if math.isnan(rates.nominal) else f", of {rates.nominal:.4g}/s nominal"
+    words += f"; {counted(frame.server_steps, 'server step')}"
     kinds = {Kind.DISCARDED: frame.discarded, Kind.NO_STEP: frame.no_steps, Kind.CANCELLED: frame.cancelled}
-    others = "".join(f", {count:,} {kind.text}" for kind, count in kinds.items() if count)
-    return f"{': '.join(parts)}; {counted(frame.server_steps, 'server step')}{others}"
-
-
-def _staleness(frame: Frame, glyphs: Glyphs) -> list[StyledPart]:
-    counts = frame.staleness.counts
-    if not counts:
-        return ["-"]
-    sums = list(itertools.accumulate(counts))
-    most = bisect.bisect_left(sums, _CHARTED * sums[-1])  # the quantile, since counts are of 0, 1, 2, ... versions
-    return [
-        f"{frame.staleness.mean:.2f} versions on average  0 ",
-        (sparkline(counts[: most + 1], _STALENESS_CHART, glyphs), _CHART),
-        f" {most:,}  (99 %; {len(counts) - 1:,} at most)",
-    ]
-
-
-def _quality(frame: Frame) -> list[StyledPart]:
-    quality, remark = frame.quality, (f" ({frame.quality_remark})" if frame.quality_remark else "", _FAINT)
-    if quality is None:
-        return ["-", remark]
-    return [(_quality_values(frame), "bold"), f" at {quality.time_s:g} s, version {quality.version:,}", remark]
+    return words + "".join(f", {count:,} {kind.text}" for kind, count in kinds.items() if count)
 
 
 def _quality_values(frame: Frame) -> str:
-    if (quality := frame.quality) is None:
+    quality = frame.quality
+    if quality is None:
         return ""
     values = [f"loss {number(quality.train_loss, 4)}"]
     if not math.isnan(quality.test_accuracy):
@@ -216,23 +233,30 @@ def client_bars(clients: Sequence[ClientFrame], columns: int, rows: int, glyphs:
     below = rows - 1
     if below < 1:
         return
-    shown, others = list(clients), []
+    shown = clients
+    others: Sequence[ClientFrame] = ()
     if len(clients) > below * across:
         below -= 1  # for a line about the others
         ranked = sorted(clients, key=_urgency)
-        shown, others = ranked[: below * across], ranked[below * across :]
-    yield _clients_heading(clients, folded=bool(others))
-    if shown:
-        yield _grid([_client_bar(client, digits, glyphs) for client in shown], min(below, -(-len(shown) // across)))
-    if others:
-        yield _text((_rest(others), _FAINT))
-
-
-def _clients_heading(clients: Sequence[ClientFrame], *, folded: bool) -> Text:
+        shown = ranked[: below * across]
+        others = ranked[below * across :]
     short = sum(client.is_short for client in clients)
-    words = "updates used of those expected by now" + (", the worst first" if folded else "")
+    words = "updates used of those expected by now" + (", the worst first" if others else "")
     remark = f"; {short:,} of {len(clients):,} served less than chance allows" if short else ""
-    return _labelled("clients", words, (remark, DOUBTFUL))
+    yield _labelled("clients", words, (remark, DOUBTFUL))
+    if shown:
+        cells = [_client_bar(client, digits, glyphs) for client in shown]
+        height = min(below, -(-len(cells) // across))
+        grid = Table.grid(padding=(0, _GAP, 0, 0))
+        for _ in range(-(-len(cells) // height)):
+            grid.add_column(no_wrap=True)
+        for row in range(height):
+            grid.add_row(*cells[row::height])  # one below the other, then in the next column
+        yield grid
+    if others:
+        shares = [100 * client.share for client in others if not math.isnan(client.share)]
+        between = f", {min(shares):.0f} to {max(shares):.0f} %" if shares else ""
+        yield _text((f"and {len(others):,} more{between}", _FAINT))
 
 
 def _urgency(client: ClientFrame) -> tuple[bool, float, int]:
@@ -240,71 +264,38 @@ def _urgency(client: ClientFrame) -> tuple[bool, float, int]:
     return (not client.lost, math.inf if math.isnan(client.share) else client.share, client.client)
 
 
-def _grid(cells: Sequence[Text], height: int) -> Table:
-    """Cells one below the other, then in the next column."""
-    grid = Table.grid(padding=(0, _GAP, 0, 0))
-    for _ in range(-(-len(cells) // height)):
-        grid.add_column(no_wrap=True)
-    for row in range(height):
-        grid.add_row(*cells[row::height])
-    return grid
-
-
 def _client_bar(client: ClientFrame, digits: int, glyphs: Glyphs) -> Text:
-    share, is_bad = client.share, client.lost or client.is_short
-    percent = f"{'-':>6}" if math.isnan(share) else f"{min(100 * share, 9999):>4.0f} %"
+    is_bad = client.lost or client.is_short
+    words = f"{min(100 * client.share, 9999):>4.0f} %"
+    if client.lost:
+        words = "  lost"
+    elif math.isnan(client.share):
+        words = f"{'-':>6}"
     return _text(
         (f"{client.client:>{digits}} ", _FAINT),
-        *_bar(share, _CLIENT_BAR, BAD if is_bad else GOOD, glyphs),
-        (f" {'  lost' if client.lost else percent}", BAD if is_bad else ""),
+        *glyphs.bar(client.share, _CLIENT_BAR, BAD if is_bad else GOOD),
+        (f" {words}", BAD if is_bad else ""),
     )
-
-
-def _rest(others: Sequence[ClientFrame]) -> str:
-    shares = [100 * client.share for client in others if not math.isnan(client.share)]
-    return f"and {len(others):,} more" + (f", {min(shares):.0f} to {max(shares):.0f} %" if shares else "")
-
-
-# ---------------------------------------------------------------------------------------------------- bars
-
-
-def _bar(share: float, length: int, style: str, glyphs: Glyphs) -> list[StyledPart]:
-    count = filled(share, length)
-    return [(glyphs.full * count, style), (glyphs.empty * (length - count), _FAINT)]
-
-
-def filled(share: float, length: int) -> int:
-    """How many characters of a bar a share from 0 to 1 fills; 0 where it is not known."""
-    return 0 if math.isnan(share) else round(length * min(max(share, 0.0), 1.0))
-
-
-def sparkline(counts: Sequence[int], width: int, glyphs: Glyphs) -> str:
-    """Counts as heights, at most `width` characters: neighbours are added up where there are more."""
-    step = -(-len(counts) // width) if counts else 1
-    sums = [sum(counts[first : first + step]) for first in range(0, len(counts), step)]
-    most = max(sums, default=0)
-    return "".join(_height(value, most, glyphs.heights) for value in sums)
-
-
-def _height(value: int, most: int, heights: str) -> str:
-    """The lowest character is for zero alone."""
-    return heights[0] if value == 0 else heights[max(1, math.ceil(value / most * (len(heights) - 1)))]
 
 
 # ---------------------------------------------------------------------------------------------------- one line
 
 
-def one_line(frame: Frame) -> str:
+def log_line(frame: Frame) -> str:
     """A frame as a line of a log: the same facts in the same order in each line."""
     if frame.state == WAITING:
         return f"waiting     {frame.reason}"
     of = f" / {frame.horizon_s:g}" if frame.horizon_s is not None else ""
     parts = [f"{frame.state:<10}", f"{frame.time_s:.1f}{of} s"]
-    parts += [] if frame.updates is None else [counted(frame.updates, "update")]
+    if frame.updates is not None:
+        parts.append(counted(frame.updates, "update"))
     if not math.isnan(frame.rates.recent):
         nominal = "" if math.isnan(frame.rates.nominal) else f" of {frame.rates.nominal:.4g}"
         parts.append(f"{frame.rates.recent:.4g}{nominal}/s")
-    parts += [f"staleness {frame.staleness.mean:.2f}"] if frame.staleness.counts else []
-    parts += [_quality_values(frame)] if frame.quality is not None else []
-    parts += [_faults(frame)] if frame.refused or frame.lost else []
+    if frame.staleness.counts:
+        parts.append(f"staleness {frame.staleness.mean:.2f}")
+    if frame.quality is not None:
+        parts.append(_quality_values(frame))
+    if frame.refused or frame.lost:
+        parts.append(_faults(frame))
     return "  ".join([*parts, size(frame.size_bytes)])

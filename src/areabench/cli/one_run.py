@@ -1,0 +1,75 @@
+"""What the commands that make one run have in common: its options, and what is printed at its end.
+
+Every rank of a launch loads this file, so it loads nothing that only the server needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from areabench.cli import CommandContext
+from areabench.engine.events import State, Status, exit_code
+from areabench.transports.options import RunOptions
+
+if TYPE_CHECKING:
+    from areabench.transports.mpi_run import MpiResult
+    from areabench.transports.world import World
+
+
+def run_options_of(options: argparse.Namespace, context: CommandContext) -> RunOptions:
+    """What a run needs besides its experiment; one that is resumed stays in its file."""
+    resumes = options.command == "resume"
+    return RunOptions(
+        options.run if resumes else options.output,
+        context.cache,
+        context.command_line,
+        resumes or options.force,
+        context.progress,
+        options.checkpoint_every,
+        observers=tuple(options.observers),
+    )
+
+
+def print_end_on_rank(world: World, result: MpiResult) -> int:
+    """Print on rank 0 how a run on MPI has ended; returns the exit code on all ranks."""
+    if world.rank:
+        return exit_code(result.status)
+    code = print_end(result.status, result.output)
+    if result.diagnosis is not None:
+        from areabench.views.text import diagnosis_text
+
+        print(diagnosis_text(result.diagnosis), end="")
+    return code
+
+
+def print_end(status: Status, output: Path) -> int:
+    """Print how a run has ended; returns the exit code."""
+    from areabench.views.styled import counted
+
+    refused = f", {status.refused:,} refused" if status.refused else ""
+    lost = f", {counted(status.lost, 'client')} lost" if status.lost else ""
+    print(
+        f"{output}: {status.state.text} ({status.reason}): {counted(status.updates, 'update')}, "
+        f"{counted(status.server_steps, 'server step')}, {status.discarded:,} discarded{refused}{lost}"
+    )
+    if status.is_without_steps:
+        from areabench.views.text import NO_STEPS
+
+        print(NO_STEPS)
+    if status.state == State.STOPPED:
+        from areabench.engine.plugins.trust import command_on
+        from areabench.runfile.read import open_run
+
+        with open_run(output) as recorded:  # the run is the user's own: the command trusts the code that it names
+            print(f"to continue: {command_on('resume', output, recorded.experiment)}")
+    if status.unevaluated:
+        from areabench.engine.plugins.trust import unevaluated_text
+        from areabench.runfile.read import open_run
+
+        with open_run(output) as recorded:
+            text = unevaluated_text(status, output, recorded.experiment)
+        print(f"areabench: {output}: {text}", file=sys.stderr)
+    return exit_code(status)
