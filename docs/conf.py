@@ -19,7 +19,7 @@ release = version = __version__
 root_doc = "docs/index"
 include_patterns = [
     "*.md", "docs/*.md", "benchmarks/results/*.md", "benchmarks/results/studies/*.md", "jobs/*.md", "analysis/*.md",
-    "src/**/ORIGIN.md",
+    "src/**/ORIGIN.md", "analysis/paper/ORIGIN.md",
 ]  # fmt: skip
 
 extensions = ["myst_parser"]
