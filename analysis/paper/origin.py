@@ -14,7 +14,7 @@ from paper.page_tables import paragraph
 from areabench.engine.events import Provenance
 from areabench.errors import UserError
 from areabench.runfile.layout import read_attributes
-from areabench.runfile.open import DAMAGE, open_file, own_part
+from areabench.runfile.open import DAMAGE, open_file, stored_in_file
 from areabench.runfile.read import open_run
 from areabench.sweeps.read import Sweep
 
@@ -56,7 +56,7 @@ def read_makers(paths: Iterable[Path]) -> list[Maker]:
     makers = []
     for path in paths:
         with suppress(*DAMAGE), open_file(path) as file:
-            attributes = read_attributes(own_part(file, "provenance").attrs)
+            attributes = read_attributes(stored_in_file(file, "provenance").attrs)
             makers.append(Maker(*(str(attributes[name]) for name in Maker.__dataclass_fields__)))
     return makers
 

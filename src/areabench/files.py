@@ -89,17 +89,17 @@ def write_text(path: Path, text: str, option: str = "--output") -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}; give another {option}") from error
 
 
-_SIGNED = "# CRC-32 of the lines above: "
+_CHECKSUM_LINE = "# CRC-32 of the lines above: "
 
 
-def signed(text: str) -> str:
+def with_checksum(text: str) -> str:
     """A text whose last line, a comment, has the checksum of those before."""
-    return f"{text}{_SIGNED}{crc32(text.encode()):08x}\n"
+    return f"{text}{_CHECKSUM_LINE}{crc32(text.encode()):08x}\n"
 
 
-def check_signed(path: Path, text: str) -> None:
+def check_checksum(path: Path, text: str) -> None:
     """A RunFileError unless the text has its checksum."""
-    content, _, checksum = text.rpartition(_SIGNED)
+    content, _, checksum = text.rpartition(_CHECKSUM_LINE)
     if checksum.strip() != f"{crc32(content.encode()):08x}":
         raise RunFileError(f"{path}: is damaged (it does not have its checksum); remove it and run the sweep again")
 

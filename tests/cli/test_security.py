@@ -25,7 +25,7 @@ from areabench.cli.main import main
 from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
-from areabench.files import signed
+from areabench.files import with_checksum
 from areabench.runfile.recover import salvage
 from areabench.settings.parse import to_toml
 
@@ -99,7 +99,7 @@ def test_tables_and_figures_import_nothing_that_a_run_file_names(run: Path, caps
     pytest.importorskip("matplotlib")
     text = torch_experiment("stranger_net:make", "stranger_net:loss")
     folder = '[folder]\nname = "it"\ntransport = "simulator"\n'
-    Path("sweep.toml").write_text(signed(f"{text}\n[sweep]\ntrials = 1\n{folder}"))
+    Path("sweep.toml").write_text(with_checksum(f"{text}\n[sweep]\ntrials = 1\n{folder}"))
     member = areabench.open_sweep(".").plan.members[0]
     assert member.experiment is not None
     with edited(run) as file:

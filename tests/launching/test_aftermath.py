@@ -16,7 +16,7 @@ from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.launching.run import FileStamp, code_of_launch, file_stamp
 from areabench.launching.watch import LauncherExit
-from areabench.runfile.layout import mark, pack_status
+from areabench.runfile.layout import mark_killed_run, pack_status
 from areabench.runfile.lock import lock
 from areabench.runfile.read import open_run
 
@@ -127,7 +127,7 @@ def test_a_file_that_another_run_writes_is_left_alone(
 def test_a_run_that_ends_before_it_is_marked_keeps_its_status(done: bytes, tmp_path: Path) -> None:
     path = left(tmp_path, done, State.DONE)
     with open_run(path) as run:
-        assert not mark(path, replace(run.status, state=State.FAILED, reason="killed"))
+        assert not mark_killed_run(path, replace(run.status, state=State.FAILED, reason="killed"))
     with open_run(path) as run:
         assert (run.status.state, run.status.reason) == (State.DONE, "so it was")
 

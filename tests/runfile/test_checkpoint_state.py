@@ -28,7 +28,7 @@ from areabench.runfile.checkpoint import (
     saved_memories,
     write_checkpoint,
 )
-from areabench.runfile.layout import Held, checkpoint_path
+from areabench.runfile.layout import ModelsInMemory, checkpoint_path
 
 
 class Kept(NamedTuple):
@@ -141,7 +141,7 @@ def a_checkpoint(offset: float = 1.0, **changes: Any) -> Checkpoint:
 
 
 def test_every_part_of_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
-    held = Held([np.array([1.0, 2.0])], [np.array([3.0, 4.0]), np.array([5.0, 6.0])])
+    held = ModelsInMemory([np.array([1.0, 2.0])], [np.array([3.0, 4.0]), np.array([5.0, 6.0])])
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(held=held), 3)
     found = read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY)
     state = found.run_state.server.state
@@ -171,7 +171,7 @@ def test_a_checkpoint_without_orders_memories_or_models(tmp_path: Path) -> None:
     empty = replace(empty, run_state=replace(empty.run_state, open_orders=()))
     write_checkpoint(tmp_path / "run.h5", empty, 3)
     found = read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY)
-    assert (found.run_state.open_orders, found.memories, found.held) == ((), {}, Held([], []))
+    assert (found.run_state.open_orders, found.memories, found.held) == ((), {}, ModelsInMemory([], []))
 
 
 @pytest.mark.parametrize("at_once", [1, 100, 2**24])

@@ -19,8 +19,8 @@ from areabench.arrays import crc32
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import RunFileError
-from areabench.files import check_signed, signed
-from areabench.runfile.checksums import PARTS, Checksums, check_rows
+from areabench.files import check_checksum, with_checksum
+from areabench.runfile.checksums import DATASETS, Checksums, check_rows
 from areabench.runfile.layout import checkpoint_path, pack_status, read_attributes, write_attributes
 from areabench.runfile.open import open_file
 from areabench.runfile.read import open_run
@@ -145,9 +145,9 @@ def test_all_rows_of_all_datasets_are_covered(whole: Path) -> None:
     with open_file(whole) as file:
         names: list[str] = []
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-        assert set(names) - {"status", "checksums"} == set(PARTS)
+        assert set(names) - {"status", "checksums"} == set(DATASETS)
         counts, damage = check_rows(file, complete=True)
-        assert (counts, damage) == ({name: len(file[name]) for name in PARTS}, {})
+        assert (counts, damage) == ({name: len(file[name]) for name in DATASETS}, {})
         assert Checksums(file).verified("events", after=266) == (700, "")
 
 
@@ -271,13 +271,13 @@ def stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_signed_text() -> None:
-    text = signed("a = 1\n")
+    text = with_checksum("a = 1\n")
     assert text == "a = 1\n# CRC-32 of the lines above: af2fda68\n"
-    check_signed(Path("sweep.toml"), text)
+    check_checksum(Path("sweep.toml"), text)
     with pytest.raises(RunFileError, match=r"sweep.toml: is damaged \(it does not have its checksum\)"):
-        check_signed(Path("sweep.toml"), text.replace("a = 1", "a = 2"))
+        check_checksum(Path("sweep.toml"), text.replace("a = 1", "a = 2"))
     with pytest.raises(RunFileError, match="is damaged"):
-        check_signed(Path("sweep.toml"), text.replace("CRC", "CRD"))
+        check_checksum(Path("sweep.toml"), text.replace("CRC", "CRD"))
 
 
 def unchanged(_: Path) -> None:

@@ -166,7 +166,7 @@ def test_missing_groups_are_reported(name: str, run: Path, capsys: pytest.Captur
 
 @pytest.mark.usefixtures("at_once")
 def test_a_killed_run_is_saved_as_failed(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from areabench.runfile.layout import forget
+    from areabench.runfile.layout import close_after_write_error
 
     with open_run(whole) as run:
         recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, *run.model_size, force=False)
@@ -176,7 +176,7 @@ def test_a_killed_run_is_saved_as_failed(whole: Path, tmp_path: Path, capsys: py
     recorder.flush()
     assert main(["recover", str(recorder.path), "-o", str(tmp_path / "saved.h5")]) == 2
     assert "is being written by another run" in capsys.readouterr().err
-    forget(recorder._file)
+    close_after_write_error(recorder._file)
     recorder._claim.release()
     assert is_marked(recorder.path)
     assert main(["recover", str(recorder.path), "-o", str(tmp_path / "saved.h5")]) == 0

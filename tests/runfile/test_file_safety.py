@@ -25,12 +25,12 @@ from areabench.engine.state import Tally
 from areabench.errors import RunFileError, WriteFailure
 from areabench.experiment.parse import parse_experiment
 from areabench.progress import Style
-from areabench.runfile.layout import _rows_a_block, cut, mark
+from areabench.runfile.layout import _rows_a_block, close_after_write_error, cut, mark_killed_run
 from areabench.runfile.lock import _flock, refuse_busy
-from areabench.runfile.open import own_part
+from areabench.runfile.open import stored_in_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
-from areabench.runfile.record import Earlier, Recorder
+from areabench.runfile.record import Recorder, RunPrefix
 from areabench.runfile.schema import STATUS
 from areabench.settings.parse import to_toml
 from areabench.transports.options import RunOptions
@@ -116,11 +116,11 @@ def test_a_run_that_was_killed_at_any_moment(
 def test_the_status_of_a_killed_run_can_be_set(writing: subprocess.Popen[str], tmp_path: Path) -> None:
     path, failed = tmp_path / "run.h5", Status(State.FAILED, "client 1 lost", 0.0, 0, 0, 0, lost=1)
     with pytest.raises(RunFileError, match=rf"is being written by another run \(PID {writing.pid}\); wait"):
-        mark(path, failed)
+        mark_killed_run(path, failed)
     writing.kill()
     writing.wait()
-    assert mark(path, failed)
-    assert not mark(path, replace(failed, reason="another"))
+    assert mark_killed_run(path, failed)
+    assert not mark_killed_run(path, replace(failed, reason="another"))
     events, _ = replayed(path)
     with open_run(path) as run:
         assert (run.status.state, run.status.reason, run.status.lost) == (State.FAILED, "client 1 lost", 1)
@@ -134,7 +134,7 @@ def test_a_text_is_cut_between_characters() -> None:
 
 def test_a_long_reason_is_cut(tmp_path: Path) -> None:
     with begun(tmp_path / "run.h5") as path:
-        mark(path, Status(State.FAILED, "ü" * 600, 0.0, 0, 0, 0))
+        mark_killed_run(path, Status(State.FAILED, "ü" * 600, 0.0, 0, 0, 0))
         with open_run(path) as run:
             assert run.status.reason == "ü" * (STATUS["reason"].itemsize // 2)
 
@@ -149,9 +149,7 @@ class begun:  # noqa: N801 - used as a function
         self.path = path
         recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=False)
         recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
-        from areabench.runfile.layout import forget
-
-        forget(recorder._file)
+        close_after_write_error(recorder._file)
         recorder._claim.release()
 
     def __enter__(self) -> Path:
@@ -335,10 +333,10 @@ def test_a_dataset_of_other_files_is_not_read(tmp_path: Path) -> None:
         file["own"] = np.zeros(2)
         file.create_virtual_dataset("virtual", layout)
         file.create_dataset("external", (2,), FLOAT, external=[(str(tmp_path / "raw"), 0, 16)])
-        assert own_part(file, "own") == file["own"]
+        assert stored_in_file(file, "own") == file["own"]
         for name in ("virtual", "external"):
             with pytest.raises(KeyError, match=f"/{name} is not in this file"):
-                own_part(file, name)
+                stored_in_file(file, name)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -389,7 +387,7 @@ def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None
         snapshots = 8
         kept = int(index["event"][snapshots - 1]) + 1
         held = {"models": list(every.models[:snapshots]), "averages": list(every.averages[:snapshots])}
-        earlier = Earlier(run, kept, snapshots, tally_of(events[:kept]), **(held if models == "last" else {}))
+        earlier = RunPrefix(run, kept, snapshots, tally_of(events[:kept]), **(held if models == "last" else {}))
         going_on = Recorder.continued(run, earlier)
         going_on.begin(run.provenance, run.clients_array, earlier)
         with pytest.raises(RunFileError, match="is being written by another run"):
@@ -421,7 +419,7 @@ def test_a_resumed_run_knows_its_last_snapshot(tmp_path: Path) -> None:
     simulate(settings, surroundings(tmp_path / "run.h5"))
     with open_run(tmp_path / "run.h5") as run:
         last = run.snapshot_index[-1]
-        kept = Earlier(run, len(run.events_array), len(run.snapshot_index), tally_of(run.events_array))
+        kept = RunPrefix(run, len(run.events_array), len(run.snapshot_index), tally_of(run.events_array))
         going_on = Recorder.continued(run, kept)
         going_on.begin(run.provenance, run.clients_array, kept)
     assert going_on.covers(last["time_s"])
@@ -432,7 +430,7 @@ def test_a_run_cannot_continue_from_beyond_the_end_of_its_file(tmp_path: Path) -
     simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"]), surroundings(tmp_path / "run.h5"))
     before = (tmp_path / "run.h5").read_bytes()
     with open_run(tmp_path / "run.h5") as run:
-        earlier = Earlier(run, 101, 3, tally_of(run.events_array))
+        earlier = RunPrefix(run, 101, 3, tally_of(run.events_array))
         with pytest.raises(RunFileError, match=r"has 100 events and \d+ snapshots; resuming needs 101 and 3; run"):
             Recorder.continued(run, earlier)
     assert (tmp_path / "run.h5").read_bytes() == before

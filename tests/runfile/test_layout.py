@@ -20,7 +20,7 @@ from areabench.runfile.layout import (
     ModelRows,
     create_models,
     evaluated_at_once,
-    mark,
+    mark_killed_run,
     metric_rows,
     read_attributes,
     status_of,
@@ -109,7 +109,7 @@ def test_a_file_without_a_status_cannot_be_marked(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "run.h5", "r+") as file:
         del file["status"]
     with pytest.raises(RunFileError, match=r"run.h5: is damaged \(.*\); save what can be saved"):
-        mark(tmp_path / "run.h5", Status(State.FAILED, "", 0.0, 0, 0, 0))
+        mark_killed_run(tmp_path / "run.h5", Status(State.FAILED, "", 0.0, 0, 0, 0))
     assert not lock_seen(tmp_path / "run.h5")
 
 

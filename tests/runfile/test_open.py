@@ -25,9 +25,9 @@ from areabench.runfile.open import (
     open_file,
     open_for_reading,
     own_link,
-    own_part,
     ranks_exist,
     read_rows,
+    stored_in_file,
 )
 
 NOWHERE = 2**64 - 1
@@ -164,11 +164,11 @@ def test_a_link_is_no_part_of_the_file(file: h5py.File, tmp_path: Path) -> None:
         other["group/rows"] = [1]
     file["group/rows"] = [2]
     file["soft"], file["outer"] = h5py.SoftLink("/group"), h5py.ExternalLink("other.h5", "/group")
-    assert own_part(file, "group/rows")[:].tolist() == [2]
+    assert stored_in_file(file, "group/rows")[:].tolist() == [2]
     assert [own_link(file, name) for name in ("group", "soft", "outer", "none")] == [True, False, False, False]
     for name in ("soft/rows", "outer/rows", "soft", "none", "group/none"):
         with pytest.raises(KeyError, match=f"/{name} is not in this file"):
-            own_part(file, name)
+            stored_in_file(file, name)
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,15 @@ from areabench.errors import RunFailure, WriteFailure
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.checksums import ChecksumLog
 from areabench.runfile.layout import (
-    Held,
+    ModelsInMemory,
     cause_of,
-    forget,
+    close_after_write_error,
 )
 from areabench.runfile.lock import lock_seen
 from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
-from areabench.runfile.record import Earlier, Recorder
+from areabench.runfile.record import Recorder, RunPrefix
 from areabench.runfile.schema import EVENT, SNAPSHOT
 from areabench.settings.parse import to_toml
 
@@ -37,7 +37,7 @@ FLOAT = np.dtype(np.float64)
 ENDS = ["metrics", "tally/staleness", "tally/served", "diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary"]
 
 
-def begun(path: Path, *overrides: str, earlier: Earlier | None = None) -> Recorder:
+def begun(path: Path, *overrides: str, earlier: RunPrefix | None = None) -> Recorder:
     """A recorder of models with two parameters."""
     experiment = parse_experiment(QUADRATIC, overrides=overrides)
     recorder = Recorder(path, to_toml(experiment), 2, FLOAT, force=True, record=experiment.record)
@@ -104,10 +104,10 @@ def test_a_snapshot_alone_is_written_in_a_spare_moment(recorder: Recorder, clock
 def test_without_spare_moments_rows_wait_three_seconds(recorder: Recorder, clock: Callable[[float], None]) -> None:
     recorder.event(update())
     clock(2.99)
-    recorder.relieve()
+    recorder.flush_if_overdue()
     assert events_in(recorder) == 0
     clock(3.01)
-    recorder.relieve()
+    recorder.flush_if_overdue()
     assert events_in(recorder) == 1
 
 
@@ -116,10 +116,10 @@ def test_without_spare_moments_sixteen_blocks_of_models_wait(
 ) -> None:  # fmt: skip
     clock(0.0)
     for number in range(16 * 16):
-        recorder.relieve()
+        recorder.flush_if_overdue()
         assert sum(len(block) for block in recorder.model_blocks()) == 0
         recorder.snapshot(float(number), 0, np.zeros(2))
-    recorder.relieve()
+    recorder.flush_if_overdue()
     assert [len(block) for block in recorder.model_blocks()] == [256]
 
 
@@ -208,7 +208,7 @@ def test_the_last_model_is_written_once_where_it_is_the_only_one(tmp_path: Path)
 def test_a_file_that_keeps_every_model_holds_none(recorder: Recorder) -> None:
     recorder.snapshot(0.0, 3, np.zeros(2))
     recorder.flush()
-    assert (recorder.held, list(recorder.average_blocks())) == (Held((), ()), [])
+    assert (recorder.held, list(recorder.average_blocks())) == (ModelsInMemory((), ()), [])
     assert recorder.versions().tolist() == [3]
 
 
@@ -230,7 +230,7 @@ def test_a_continued_run_has_the_first_rows_of_the_earlier_one(
 ) -> None:
     monkeypatch.setattr("areabench.runfile.record._COPIED_AT_ONCE", 3)
     run = earlier_run(40)
-    earlier = Earlier(run, events, snapshots, Tally())
+    earlier = RunPrefix(run, events, snapshots, Tally())
     recorder = begun(tmp_path / "run.h5", "record.average=true", earlier=earlier)
     assert recorder.snapshots == snapshots
     assert recorder.tally is earlier.tally
@@ -308,11 +308,11 @@ def test_a_closed_recorder_is_free_and_stays_closed(recorder: Recorder) -> None:
 def test_a_file_that_is_closed_is_not_forgotten_again(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "one.h5", "w") as file:
         pass
-    forget(file)
+    close_after_write_error(file)
     file = h5py.File(tmp_path / "two.h5", "w")
     file["rows"] = [1]
     before = (tmp_path / "two.h5").read_bytes()
-    forget(file)
+    close_after_write_error(file)
     assert not file.id.valid
     assert (tmp_path / "two.h5").read_bytes() == before  # what waited went nowhere
 

@@ -21,8 +21,8 @@ from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.errors import RunFileError
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import (
+    Recovery,
     RecoveryLimits,
-    Saved,
     Source,
     _size,
     _sound_tally,
@@ -49,7 +49,7 @@ def run(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copyfile(whole, tmp_path / "run.h5"))
 
 
-def saved_of(run: Path, limits: RecoveryLimits | None = None) -> tuple[Saved, Path]:
+def saved_of(run: Path, limits: RecoveryLimits | None = None) -> tuple[Recovery, Path]:
     made = run.with_name("saved.h5")
     return salvage(run, made, limits), made
 
@@ -316,7 +316,7 @@ def test_damaged_counts_are_reported_where_the_run_kept_no_events(tmp_path: Path
 
 
 def test_what_was_saved_in_words() -> None:
-    saved = Saved(1000, 2000, 3, 3, ("clients", "metrics"))
+    saved = Recovery(1000, 2000, 3, 3, ("clients", "metrics"))
     assert saved.text == "1,000 of 2,000 events, 3 of 3 snapshots; without clients, metrics"
     assert [replace(saved, **change).everything for change in CHANGES] == [False, False, False, True]
 

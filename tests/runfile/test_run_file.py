@@ -294,10 +294,10 @@ def test_a_status_that_cannot_be_written_is_reported(recorder: Recorder, monkeyp
 def test_a_busy_server_writes_only_full_buffers(recorder: Recorder) -> None:
     for _ in range(16 * 256 - 1):
         recorder.event(an_event())
-    recorder.relieve()
+    recorder.flush_if_overdue()
     assert events_in(recorder) == 0
     recorder.event(an_event())
-    recorder.relieve()
+    recorder.flush_if_overdue()
     assert events_in(recorder) == 16 * 256
 
 

@@ -27,7 +27,7 @@ from areabench.cli.main import main
 from areabench.engine.events import Event
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
-from areabench.runfile.layout import forget, read_attributes
+from areabench.runfile.layout import close_after_write_error, read_attributes
 from areabench.runfile.open import DAMAGE, open_file
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
@@ -62,7 +62,7 @@ def killed(whole: Path, path: Path) -> bytes:
         for row, model in zip(run.snapshot_index, run.models, strict=True):
             recorder.snapshot(row["time_s"], row["version"], model, events=row["event"])
         recorder.flush()
-    forget(recorder._file)
+    close_after_write_error(recorder._file)
     return path.read_bytes()
 
 

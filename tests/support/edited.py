@@ -11,9 +11,9 @@ import numpy as np
 
 from areabench.arrays import crc32
 from areabench.results.diagnosis import diagnosis_of
-from areabench.runfile.checksums import CHECKSUMS, PARTS, checksum_row
+from areabench.runfile.checksums import CHECKSUMS, DATASETS, checksum_row
 from areabench.runfile.layout import diagnosis_row
-from areabench.runfile.open import own_part
+from areabench.runfile.open import stored_in_file
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import STATUS
 
@@ -30,12 +30,12 @@ def edited(path: Path | str) -> Iterator[h5py.File]:
 def _sign(file: h5py.File) -> None:
     """Write the checksums of what the file holds now."""
     rows = []
-    for part in PARTS:
+    for part in DATASETS:
         with suppress(KeyError, OSError, TypeError, ValueError, AttributeError):
-            dataset = own_part(file, part)  # a link may lead to a pipe
+            dataset = stored_in_file(file, part)  # a link may lead to a pipe
             if len(dataset) and dataset.id.get_storage_size():
                 rows.append(checksum_row(part, 0, dataset[()]))
-    checksums = own_part(file, CHECKSUMS)
+    checksums = stored_in_file(file, CHECKSUMS)
     checksums.resize(len(rows), axis=0)
     checksums[:] = np.concatenate(rows)
     status = file["status"][()]

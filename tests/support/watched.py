@@ -33,7 +33,7 @@ def flush(recorder):
         sys.stdin.read()
 
 Recorder.flush = flush
-Recorder.relieve = lambda recorder: recorder.spare_moment()
+Recorder.flush_if_overdue = lambda recorder: recorder.spare_moment()
 simulate(load_experiment(Path(sys.argv[1]), ()), RunOptions(Path(sys.argv[2]), Path(), "", True, Style.NONE))
 """
 _PROGRAM = """

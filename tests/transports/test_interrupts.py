@@ -27,7 +27,7 @@ from areabench.methods.base import Arrival, Call, Method, Report, Step, Work
 from areabench.methods.criteria import EveryUpdates
 from areabench.problems.quadratic import Quadratic
 from areabench.runfile.checkpoint import read_checkpoint, write_checkpoint
-from areabench.runfile.layout import Held
+from areabench.runfile.layout import ModelsInMemory
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
@@ -262,7 +262,7 @@ def test_a_run_with_interrupts_resumes_to_the_bit_from_every_moment(
     whole, moments, seen = Noting(), list[int](), set[str]()
 
     def pause(simulator: Simulator) -> Status | None:
-        checkpoint = simulator.checkpoint(Held())
+        checkpoint = simulator.checkpoint(ModelsInMemory())
         write_checkpoint(tmp_path / f"{len(moments)}.h5", checkpoint, 3)
         moments.append(len(whole.events))
         state = checkpoint.run_state
@@ -300,7 +300,7 @@ def test_clients_that_choose_their_steps_replay_and_resume(work: Any, per: Any, 
     recorder.begin(gather_provenance("simulator", "", "", 0), scenario.client_table())
 
     def pause(simulator: Simulator) -> Status | None:
-        checkpoints.append(deepcopy(simulator.checkpoint(Held())))  # the next event may change a table in it
+        checkpoints.append(deepcopy(simulator.checkpoint(ModelsInMemory())))  # the next event may change a table in it
         counts.append(recorder.tally.events)
         return None
 
@@ -331,7 +331,7 @@ def test_ticks_pass_in_rounds_whose_local_steps_the_rule_gave(tmp_path: Path) ->
     whole, moments = Noting(), list[tuple[Any, int]]()
 
     def pause(simulator: Simulator) -> Status | None:
-        moments.append((simulator.checkpoint(Held()), len(whole.events)))
+        moments.append((simulator.checkpoint(ModelsInMemory()), len(whole.events)))
         return None
 
     Simulator(scenario, whole, nothing, pause).run()

@@ -36,7 +36,7 @@ from areabench.problems.quadratic import Quadratic
 from areabench.problems.splits.iid import Iid
 from areabench.problems.torch_module import TorchModule
 from areabench.progress import Style
-from areabench.runfile.layout import Held, checkpoint_path
+from areabench.runfile.layout import ModelsInMemory, checkpoint_path
 from areabench.runfile.lock import Claim
 from areabench.runfile.read import open_run
 from areabench.settings.parse import to_toml
@@ -208,7 +208,7 @@ def test_a_resumed_simulation_does_not_go_back_to_the_losses_before(tmp_path: Pa
     )  # fmt: skip
     assert first.run() is stopped
     second = Simulator(scenario, LaneRecorder(1), lambda time_s, _updates: after.append(time_s))
-    second.resume(first.checkpoint(Held()))
+    second.resume(first.checkpoint(ModelsInMemory()))
     assert second.run().lost == 1  # the one to come, which is all that this recorder saw
     assert before + after == sorted(before + after)
 

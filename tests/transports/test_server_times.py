@@ -208,7 +208,7 @@ def test_steps_by_the_clock_and_the_log_are_service(
     experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.12), stop=Stop(horizon_s=0.2))
     scene, rows, relieved = Scene(tmp_path, experiment, ScriptedTriggers()), [True], list[float]()
 
-    def relieve() -> None:
+    def flush_if_overdue() -> None:
         relieved.append(coarse.now_s)
         coarse.now_s += 0.002
 
@@ -216,7 +216,7 @@ def test_steps_by_the_clock_and_the_log_are_service(
         coarse.now_s += 0.003 * len(rows)
         return bool(rows and rows.pop())
 
-    monkeypatch.setattr(scene.recorder, "relieve", relieve)
+    monkeypatch.setattr(scene.recorder, "flush_if_overdue", flush_if_overdue)
     monkeypatch.setattr(scene.recorder, "spare_moment", write)
     scene.run()
     assert relieved  # after the step at 0.12 s
@@ -253,7 +253,7 @@ def test_a_checkpoint_is_written_after_the_rows_that_it_counts(tmp_path: Path) -
 
 def test_a_server_without_spare_moments_relieves_its_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene, relieved = Scene(tmp_path, KEEP, ScriptedTriggers()), list[int]()
-    monkeypatch.setattr(scene.recorder, "relieve", lambda: relieved.append(scene.recorder.tally.events))
+    monkeypatch.setattr(scene.recorder, "flush_if_overdue", lambda: relieved.append(scene.recorder.tally.events))
     scene.poll(FIRST[:2])
     scene.poll()
     scene.poll(FIRST[2:])

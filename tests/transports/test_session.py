@@ -27,7 +27,7 @@ from areabench.problems.quadratic import Quadratic
 from areabench.problems.splits.iid import Iid
 from areabench.progress import ProgressLine, Style
 from areabench.runfile.checkpoint import Checkpoint, Pending, write_checkpoint
-from areabench.runfile.layout import Held, checkpoint_path
+from areabench.runfile.layout import ModelsInMemory, checkpoint_path
 from areabench.runfile.read import Run, open_run
 from areabench.runfile.record import Recorder
 from areabench.timing.fixed import FixedDelays
@@ -357,7 +357,7 @@ def test_a_checkpoint_has_the_arrivals_to_come_in_their_order(tmp_path: Path) ->
     found = list[Checkpoint]()
 
     def pause(simulator: Simulator) -> Status | None:
-        found.append(simulator.checkpoint(Held()))
+        found.append(simulator.checkpoint(ModelsInMemory()))
         return None
 
     fixed = replace(EXPERIMENT, delays=FixedDelays(), rates=ListedRates(values=(4.0, 2.0, 1.0)))

@@ -33,7 +33,7 @@ from areabench.problems.logistic import Logistic
 from areabench.problems.quadratic import LocalQuadratic, Quadratic
 from areabench.problems.splits.iid import Iid
 from areabench.progress import Style
-from areabench.runfile.layout import Held
+from areabench.runfile.layout import ModelsInMemory
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
@@ -458,7 +458,7 @@ def test_a_client_whose_update_is_refused_forgets_it(tmp_path: Path) -> None:
     simulator = Simulator(scenario, LaneRecorder(1), lambda _time_s, _updates: None)
     status = simulator.run()
     assert (status.updates, status.refused) == (3, 1)
-    checkpoint = simulator.checkpoint(Held())
+    checkpoint = simulator.checkpoint(ModelsInMemory())
     state = checkpoint.run_state.server.state
     memories = np.mean([checkpoint.memories[client] for client in range(2)], axis=0)
     np.testing.assert_allclose(state.model + state.aggregator, memories)

@@ -17,7 +17,7 @@ from areabench.errors import RunFailure, RunFileError, UserError
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from areabench.runfile.recover import RecoveryLimits, Saved
+    from areabench.runfile.recover import Recovery, RecoveryLimits
     from areabench.transports.replay import ReplayResult
 
 _LEAST_LIMIT_S = 60.0  # time that reading may take at least
@@ -87,7 +87,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _save(path: Path, made: Path, context: CommandContext) -> tuple[Saved, str]:
+def _save(path: Path, made: Path, context: CommandContext) -> tuple[Recovery, str]:
     """What was saved, and what a replay of it found."""
     from areabench.runfile.recover import RecoveryLimits
 
@@ -126,7 +126,7 @@ def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
 # ------------------------------------------------------------------------------------------------ in a process
 
 
-def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
+def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Recovery:
     """Salvage in a process of its own: on damaged files HDF5 may crash or never return."""
     import multiprocessing
 
@@ -137,7 +137,7 @@ def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> S
     there.close()
     limit_s = _LEAST_LIMIT_S + damaged.stat().st_blocks * 512 / _BYTES_PER_SECOND
     try:
-        answer: Saved | str | None = here.recv() if here.poll(limit_s) else None
+        answer: Recovery | str | None = here.recv() if here.poll(limit_s) else None
     except EOFError:
         process.join()
         code = process.exitcode or 0

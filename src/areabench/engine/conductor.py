@@ -67,7 +67,7 @@ class Recording(Protocol):
         """Whether the last snapshot shows the model at `time_s`, after all events so far."""
         ...
 
-    def relieve(self) -> None:
+    def flush_if_overdue(self) -> None:
         """Write what has waited for long."""
         ...
 
@@ -369,7 +369,7 @@ class Conductor:
         """
         while self._grid_s < time_s and not self._watch.reached():
             self._snapshot(self._grid_s)
-            self._recorder.relieve()
+            self._recorder.flush_if_overdue()
             self._grid_number += 1
             self._grid_s = self._grid_number * self._record.interval_s
         self._look_ahead()
@@ -455,7 +455,7 @@ class Conductor:
         self._check_end()
         if self._unnoted or server.decides:
             self._settle(time_s)
-        recorder.relieve()
+        recorder.flush_if_overdue()
         if self._steps_are_shown and server.stepped:
             self._snapshot(time_s)
 

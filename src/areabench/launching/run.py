@@ -165,7 +165,7 @@ def _final_status(output: Path, before: FileStamp, ending: LauncherExit) -> Stat
 
     A file that is locked belongs to another run: our ranks have ended. Only that of a killed run is read as a whole.
     """
-    from areabench.runfile.layout import mark, read_status
+    from areabench.runfile.layout import mark_killed_run, read_status
     from areabench.runfile.lock import lock_seen
     from areabench.runfile.read import open_run
 
@@ -179,7 +179,7 @@ def _final_status(output: Path, before: FileStamp, ending: LauncherExit) -> Stat
             return status
         with open_run(output) as run:
             failed = replace(run.status, state=State.FAILED, reason=_reason_of(ending))
-        if mark(output, failed):
+        if mark_killed_run(output, failed):
             say(f"{output}: failed: {failed.reason}")
             return failed
         return read_status(output)  # it ended between our two looks

@@ -32,7 +32,7 @@ from areabench.arrays import Vector, crc32
 from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
 from areabench.errors import RunFileError, WriteFailure
-from areabench.runfile.layout import Held, checkpoint_path
+from areabench.runfile.layout import ModelsInMemory, checkpoint_path
 
 FORMAT, VERSION = "areabench-checkpoint", 4
 _CHECKSUM_BYTES, _CLIENT_BYTES, _BYTES_AT_ONCE = 4, 8, 2**24
@@ -69,7 +69,7 @@ class Checkpoint:
     memories: Mapping[int, Vector] = field(default_factory=dict)
     heap: Sequence[Pending] = ()
     sequence: int = 0  # of the simulator's last arrival
-    held: Held = Held()
+    held: ModelsInMemory = ModelsInMemory()
 
 
 def discard_checkpoint(run_file: Path) -> None:
@@ -212,7 +212,7 @@ def _write_state(group: h5py.Group, state: Any) -> None:
             group.attrs[name] = value
 
 
-def _write_held(file: h5py.File, held: Held) -> None:
+def _write_held(file: h5py.File, held: ModelsInMemory) -> None:
     for name, vectors in (("models", held.models), ("averages", held.averages)):
         if vectors:
             file[f"held/{name}"] = np.stack(vectors)
@@ -278,7 +278,7 @@ def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkp
     heap = tuple(Pending(*row) for row in file["heap"][:].tolist())
     return Checkpoint(
         str(attributes["experiment"]), run_state, memories, heap, int(attributes["sequence"]),
-        Held(_vectors(file, "held/models"), _vectors(file, "held/averages")),
+        ModelsInMemory(_vectors(file, "held/models"), _vectors(file, "held/averages")),
     )  # fmt: skip
 
 

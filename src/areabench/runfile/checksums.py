@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import crc32
-from areabench.runfile.open import DAMAGE, own_part, read_rows
+from areabench.runfile.open import DAMAGE, read_rows, stored_in_file
 
 CHECKSUMS = "checksums"
 CHECKSUM = np.dtype([("part", "S32"), ("first", "<i8"), ("count", "<i8"), ("content", "<u4"), ("own", "<u4")])
-PARTS = (
+DATASETS = (
     "clients", "events", "snapshots/index", "snapshots/model", "snapshots/average", "metrics", "tally/staleness",
     "tally/served", "diagnosis/summary", "diagnosis/clients", "diagnosis/quantiles",
 )  # fmt: skip
@@ -156,7 +156,7 @@ def check_rows(file: h5py.File, *, complete: bool) -> tuple[dict[str, int], dict
     counted.
     """
     checksums, counts, damage = Checksums(file), dict[str, int](), dict[str, str]()
-    for part in PARTS:
+    for part in DATASETS:
         counts[part], wrong = checksums.verified(part)
         if complete and not wrong:
             wrong = _uncovered(file, part, counts[part])
@@ -168,7 +168,7 @@ def check_rows(file: h5py.File, *, complete: bool) -> tuple[dict[str, int], dict
 def _uncovered(file: h5py.File, part: str, count: int) -> str:
     """What is wrong with a dataset of which the first `count` rows have checksums; empty if that is all of it."""
     try:
-        rows = len(own_part(file, part))
+        rows = len(stored_in_file(file, part))
     except DAMAGE as error:
         return "" if part == "snapshots/average" else f"/{part} cannot be read: {error}"  # only where asked for
     return "" if count == rows else f"rows from {count:,} on of /{part} have no checksum"

@@ -25,7 +25,7 @@ from areabench.experiment.experiment import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
 from areabench.runfile.lock import lock
-from areabench.runfile.open import DAMAGE, damaged, open_closed, open_for_reading, own_part
+from areabench.runfile.open import DAMAGE, damaged, open_closed, open_for_reading, stored_in_file
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
@@ -51,7 +51,7 @@ def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
 
 def read_provenance(file: h5py.File) -> Provenance:
     """The provenance as the file has it; a KeyError or the like if it is damaged."""
-    attributes = read_attributes(own_part(file, "provenance").attrs)
+    attributes = read_attributes(stored_in_file(file, "provenance").attrs)
     numbers = ("ranks", "seed", "lanes", "lane")
     values = {item.name: attributes[item.name] for item in fields(Provenance)}
     return Provenance(**{name: int(value) if name in numbers else str(value) for name, value in values.items()})  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ def pack_status(status: Status) -> bytes:
 
 def status_of(file: h5py.File) -> Status:
     """The status as the file has it; a KeyError or the like if it is damaged."""
-    row = own_part(file, _NAME)[0]
+    row = stored_in_file(file, _NAME)[0]
     if row.dtype != STATUS:
         raise TypeError(f"/status has columns {row.dtype.names}, expected {STATUS.names}")
     values = dict(zip(row.dtype.names, row.tolist(), strict=True))
@@ -191,7 +191,7 @@ def read_status(path: Path) -> Status:
     with open_for_reading(path) as file:
         try:
             status = status_of(file)
-            if status.state in ENDED and not len(own_part(file, "metrics")):
+            if status.state in ENDED and not len(stored_in_file(file, "metrics")):
                 return replace(status, unevaluated="there are no metrics")
             return status
         except DAMAGE as error:
@@ -203,7 +203,7 @@ def cut(text: str, size: int) -> bytes:
     return text.encode(errors="replace")[:size].decode(errors="ignore").encode()
 
 
-def mark(path: Path, status: Status) -> bool:
+def mark_killed_run(path: Path, status: Status) -> bool:
     """Set the status of a run file whose run was killed; False if the run had recorded its own end.
 
     The lock is held from the look at its state to the end of the change. A RunFileError if a run is still writing it.
@@ -307,7 +307,7 @@ def layout_of(file: h5py.File, record: Record) -> Layout:
     )
 
 
-def forget(file: h5py.File) -> None:
+def close_after_write_error(file: h5py.File) -> None:
     """Close a file that cannot be written: HDF5 keeps trying and crashes in the end unless its writes go nowhere."""
     if file.id.valid:
         with Path(os.devnull).open("wb") as nowhere:
@@ -352,7 +352,7 @@ def read_diagnosis(row: np.void, clients: NDArray[Any], quantiles: NDArray[Any])
 
 
 @dataclass(frozen=True)
-class Held:
+class ModelsInMemory:
     """Models and averages of snapshots that wait in memory because the run file keeps the last one only."""
 
     models: Sequence[Vector] = ()

@@ -169,7 +169,7 @@ def read_rows(file: h5py.File, name: str, chosen: slice | int) -> NDArray[Any]:
     Only rows that the file itself stores are read: a link or a virtual dataset may lead to any other file, also to one
     that never answers, and a dataset may declare more rows than fit into memory without storing any.
     """
-    dataset = own_part(file, name)
+    dataset = stored_in_file(file, name)
     count = 1 if isinstance(chosen, int) else len(range(*chosen.indices(len(dataset))))
     wanted, stored = count * dataset.dtype.itemsize * math.prod(dataset.shape[1:]), dataset.id.get_storage_size()
     if wanted > stored + _MOST_UNFILLED:
@@ -178,7 +178,7 @@ def read_rows(file: h5py.File, name: str, chosen: slice | int) -> NDArray[Any]:
     return rows
 
 
-def own_part(file: h5py.File, name: str) -> Any:
+def stored_in_file(file: h5py.File, name: str) -> Any:
     """A dataset or group that lies in the file itself."""
     part = file
     for step in name.split("/"):

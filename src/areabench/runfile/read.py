@@ -33,9 +33,9 @@ from areabench.runfile.open import (
     left_open,
     open_for_reading,
     own_link,
-    own_part,
     ranks_exist,
     read_rows,
+    stored_in_file,
 )
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 
@@ -307,7 +307,7 @@ class Run:
     def _part(self, name: str) -> Any:
         """A dataset or group."""
         try:
-            return own_part(self._file, name)
+            return stored_in_file(self._file, name)
         except DAMAGE as error:
             raise damaged(self.path, f"/{name} cannot be read: {error}") from error
 

@@ -30,15 +30,15 @@ from areabench.experiment.experiment import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.layout import (
     EVENTS_A_BLOCK,
-    Held,
     Layout,
     ModelRows,
+    ModelsInMemory,
     Opening,
     RowSource,
     cause_of,
+    close_after_write_error,
     diagnosis_row,
     first_content,
-    forget,
     layout_of,
     metric_rows,
     open_to_append,
@@ -56,7 +56,7 @@ _COPIED_AT_ONCE = 2**16  # events
 
 
 @dataclass(frozen=True, eq=False)
-class Earlier:
+class RunPrefix:
     """The part of an earlier run that is continued: its first events (0 without event log), snapshots and counts.
 
     If its file has the last model only, also the models and averages of these snapshots, from its checkpoint.
@@ -124,7 +124,7 @@ class Recorder:
         self.tally = Tally()
         self._flushed_s = time.perf_counter()
 
-    def begin(self, provenance: Provenance, clients: NDArray[Any], earlier: Earlier | None = None) -> None:
+    def begin(self, provenance: Provenance, clients: NDArray[Any], earlier: RunPrefix | None = None) -> None:
         """Write provenance and clients (rows of CLIENT), and give the file its name.
 
         From here on, a run that is killed leaves a file that can be read up to the last flush.
@@ -145,7 +145,7 @@ class Recorder:
             raise
 
     @classmethod
-    def continued(cls, run: Run, earlier: Earlier) -> Self:
+    def continued(cls, run: Run, earlier: RunPrefix) -> Self:
         """A recorder for a part of an earlier run, with which it is to begin; its file then replaces the old one."""
         there = len(run.events_array), len(run.snapshot_index)
         if earlier.events > there[0] or earlier.snapshots > there[1]:
@@ -156,7 +156,7 @@ class Recorder:
         text, record = to_toml(run.experiment), run.experiment.record
         return cls(run.path, text, *run.model_size, force=True, record=record)
 
-    def _take(self, earlier: Earlier) -> None:
+    def _take(self, earlier: RunPrefix) -> None:
         earlier.copy_to(self._layout)
         self._push()
         self.tally, self.snapshots, self._last_snapshot = earlier.tally, earlier.snapshots, earlier.last_snapshot
@@ -199,7 +199,7 @@ class Recorder:
         self.flush()  # a run that is killed leaves a file that can be read up to here
         return True
 
-    def relieve(self) -> None:
+    def flush_if_overdue(self) -> None:
         """Write what waits if there have been no spare moments for long, or if much waits."""
         if (
             len(self._waiting_events) >= _MOST_EVENT_BYTES
@@ -216,7 +216,7 @@ class Recorder:
         """Write everything that waits and hand it to the operating system."""
         if not self._given_up and self._claim.removed:
             self._given_up = True
-            forget(self._file)
+            close_after_write_error(self._file)
             raise WriteFailure(f"{self.path}: was removed or replaced during the run, and is lost; run it again")
         with self._writing():
             self._write_snapshots()
@@ -251,10 +251,10 @@ class Recorder:
             yield from _blocks(self._averages)
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ModelsInMemory:
         """Models and averages of snapshots that the file does not keep, as of the last flush."""
         averages = () if self._averages is None else self._averages.held
-        return Held(self._models.held, averages)
+        return ModelsInMemory(self._models.held, averages)
 
     def versions(self) -> NDArray[np.int64]:
         """The model version of each snapshot flushed so far."""
@@ -327,7 +327,7 @@ class Recorder:
         except (OSError, RuntimeError) as error:
             self._given_up = True
             if self._file is not None:
-                forget(self._file)
+                close_after_write_error(self._file)
             raise WriteFailure(
                 f"{self.path}: cannot be written any more: {cause_of(error)}; make room or choose another --output"
             ) from error
@@ -355,7 +355,7 @@ def write_again(run: Run, metrics: NDArray[Any], path: Path) -> None:
     """Write a run that has ended into another file, with these metrics (rows of METRIC) in place of its own."""
     record, last_only = run.experiment.record, run.experiment.record.models == "last"
     recorder = Recorder(path, to_toml(run.experiment), *run.model_size, force=True, record=record)
-    earlier = Earlier(
+    earlier = RunPrefix(
         run, len(run.events_array), len(run.snapshot_index), Tally(),
         list(run.models) if last_only else (), list(run.averages) if last_only and record.average else (),
     )  # fmt: skip

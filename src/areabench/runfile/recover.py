@@ -29,11 +29,11 @@ from areabench.runfile.open import (
     DAMAGE,
     first_false,
     open_closed,
-    own_part,
     ranks_exist,
     read_rows,
+    stored_in_file,
 )
-from areabench.runfile.record import Earlier, Recorder
+from areabench.runfile.record import Recorder, RunPrefix
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 from areabench.settings.parse import to_toml
 
@@ -106,7 +106,7 @@ class Source:
     def length(self, name: str) -> int:
         """How many rows a dataset has, whether they can be read or not; 0 if not even that is known."""
         try:
-            return len(own_part(self._file, name))
+            return len(stored_in_file(self._file, name))
         except UNREADABLE:
             return 0
 
@@ -114,7 +114,7 @@ class Source:
         """The rows of a dataset up to the first block that cannot be read, or does not have its checksum."""
         blocks = [np.zeros(0, dtype)]
         try:
-            dataset, count = own_part(self._file, name), self.sound(name)
+            dataset, count = stored_in_file(self._file, name), self.sound(name)
             step = max(1, (dataset.chunks or dataset.shape)[0])
             for first in range(0, count if dataset.dtype == dtype else 0, step):
                 blocks.append(read_rows(self._file, name, slice(first, min(first + step, count))))
@@ -130,13 +130,13 @@ class Source:
     def __contains__(self, name: str) -> bool:
         """Whether there is such an object that can be opened."""
         try:
-            return isinstance(own_part(self._file, name), h5py.Dataset)
+            return isinstance(stored_in_file(self._file, name), h5py.Dataset)
         except UNREADABLE:
             return False
 
     def model_size(self) -> tuple[int, np.dtype[Any]]:
         """The number of parameters, and their type."""
-        models = own_part(self._file, "snapshots/model")
+        models = stored_in_file(self._file, "snapshots/model")
         return int(models.shape[1]), models.dtype
 
     def provenance(self) -> Provenance | None:
@@ -175,7 +175,7 @@ class RecoveryLimits:
 
 
 @dataclass(frozen=True)
-class Saved:
+class Recovery:
     """What was saved, of what, and what was not."""
 
     events: int
@@ -196,7 +196,7 @@ class Saved:
         return not self.missing and (self.events, self.snapshots) == (self.all_events, self.all_snapshots)
 
 
-def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
+def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Recovery:
     """Write what can be saved of a file into a new one."""
     source = Source(damaged)
     record = source.experiment.record
@@ -209,8 +209,8 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
     if limits is not None:
         index = index[: limits.snapshots]
     index = index[: _with_models(source, index)]
-    parts = _Parts(source, index)
-    saved = Saved(
+    parts = _Salvaged(source, index)
+    saved = Recovery(
         len(events), source.length("events"), len(index), source.length("snapshots/index"), tuple(parts.missing())
     )
     _write(source, made, events, index, parts, saved)
@@ -234,7 +234,7 @@ def _with_models(source: Source, index: NDArray[Any]) -> int:
     return len(index)
 
 
-class _Parts:
+class _Salvaged:
     """The parts that are saved whole or not at all."""
 
     def __init__(self, source: Source, index: NDArray[Any]) -> None:
@@ -296,11 +296,13 @@ def _diagnosis(source: Source) -> dict[str, NDArray[Any]]:
     return {"diagnosis/clients": clients, "diagnosis/quantiles": quantiles, "diagnosis/summary": summary}
 
 
-def _write(source: Source, made: Path, events: NDArray[Any], index: NDArray[Any], parts: _Parts, saved: Saved) -> None:
+def _write(
+    source: Source, made: Path, events: NDArray[Any], index: NDArray[Any], parts: _Salvaged, saved: Recovery
+) -> None:
     experiment = source.experiment
     recorder = Recorder(made, to_toml(experiment), *_size(source), force=True, record=experiment.record)
     read, tally = _Rows(source, events, index), _tally(events)
-    earlier = Earlier(read, len(events), len(index), tally, parts.models, parts.averages)
+    earlier = RunPrefix(read, len(events), len(index), tally, parts.models, parts.averages)
     recorder.begin(parts.provenance or _unknown(), _clients(parts), earlier)
     for name, rows in parts.tables.items():
         recorder.copy(name, rows)
@@ -320,7 +322,7 @@ class _Rows:
         return self.source.rows(name, chosen)
 
 
-def _status(recorder: Recorder, parts: _Parts, saved: Saved) -> Status:
+def _status(recorder: Recorder, parts: _Salvaged, saved: Recovery) -> Status:
     """The old status where all is there, else that the run failed, and what was saved."""
     old, counted = parts.status, recorder.status(State.FAILED, "")
     if old is None:
@@ -363,7 +365,7 @@ def _size(source: Source) -> tuple[int, np.dtype[Any]]:
     return 1, np.dtype(np.float64)  # no model is saved
 
 
-def _clients(parts: _Parts) -> NDArray[Any]:
+def _clients(parts: _Salvaged) -> NDArray[Any]:
     """The clients, or their numbers alone."""
     if parts.clients is not None:
         return parts.clients

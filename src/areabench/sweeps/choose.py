@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from areabench.errors import RunFailure, UserError
 from areabench.experiment.labels import method_label
-from areabench.files import check_signed, replace_text, signed
+from areabench.files import check_checksum, replace_text, with_checksum
 from areabench.settings.toml import block, read_text, read_toml
 from areabench.sweeps.file import SweepFile
 from areabench.sweeps.plan import Candidates, Member, SweepPlan, candidates_of, members_at
@@ -82,7 +82,7 @@ def write_choice(folder: Path, plan: SweepPlan, choice: TunedChoice) -> None:
         blocks.append(f"[[chosen]]\n{lines}")
     path = folder / CHOICE_FILE
     try:
-        replace_text(path, signed("\n".join(blocks)), path.with_name(f"{path.name}.{os.getpid()}.part"))
+        replace_text(path, with_checksum("\n".join(blocks)), path.with_name(f"{path.name}.{os.getpid()}.part"))
     except OSError as error:
         raise RunFailure(f"{path}: cannot be written: {error.strerror}; make room") from error
 
@@ -93,7 +93,7 @@ def read_choice(folder: Path, plan: SweepPlan) -> TunedChoice | None:
     if not path.is_file():
         return None
     text = read_text(path)
-    check_signed(path, text)
+    check_checksum(path, text)
     table = read_toml(text, str(path))
     if table["sweep"] != _digest(plan):
         return None

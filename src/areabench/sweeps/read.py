@@ -19,11 +19,11 @@ from areabench.engine.events import ENDED, Kind, State, Status
 from areabench.engine.plugins.modules import checksum, of_text
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
-from areabench.files import check_signed, signed
+from areabench.files import check_checksum, with_checksum
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.export import Columns, columns_of, inside, write_columns
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
-from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
+from areabench.runfile.open import DAMAGE, left_open, open_file, stored_in_file
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
 from areabench.settings.parse import Location, to_toml
@@ -166,7 +166,7 @@ def recorded_code_changed(path: Path) -> bool:
     """Whether a module that a run was made with has changed since, or is missing; imports nothing."""
     try:
         with open_file(path) as file:
-            modules = of_text(str(read_attributes(own_part(file, "provenance").attrs)["modules"]))
+            modules = of_text(str(read_attributes(stored_in_file(file, "provenance").attrs)["modules"]))
     except DAMAGE:
         return False
     return any(checksum(Path(module.file)) != module.sha256 for module in modules)
@@ -185,7 +185,7 @@ def _state(path: Path, experiment: Experiment, *, evaluated: bool = False) -> St
             if not _holds(file, experiment):
                 return None
             _, damage = ({}, {}) if left_open(file) else check_rows(file, complete=True)
-            return None if damage or (evaluated and not len(own_part(file, "metrics"))) else status_of(file).state
+            return None if damage or (evaluated and not len(stored_in_file(file, "metrics"))) else status_of(file).state
     except DAMAGE:
         return None
 
@@ -203,7 +203,7 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
             if not _holds(file, experiment):
                 return None
             result = None
-            if not experiment.record.events and len(own_part(file, "metrics")) and not left_open(file):
+            if not experiment.record.events and len(stored_in_file(file, "metrics")) and not left_open(file):
                 rows = VerifiedRows(file).rows
                 metrics, index = rows("metrics"), rows("snapshots/index")
                 staleness, served = rows("tally/staleness"), rows("tally/served")
@@ -416,7 +416,7 @@ class StoredSweep:
 def stored_text(plan: SweepPlan, transport: str) -> str:
     """The content of sweep.toml: the sweep, and what the folder is."""
     folder = f"[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n"
-    return signed(f"{plan.text}\n{folder}")
+    return with_checksum(f"{plan.text}\n{folder}")
 
 
 def read_stored(folder: Path) -> StoredSweep:
@@ -429,7 +429,7 @@ def read_stored(folder: Path) -> StoredSweep:
     about = table.pop("folder", None)
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
-    check_signed(path, text)
+    check_checksum(path, text)
     return StoredSweep(about["name"], about["transport"], check_sweep(table, Location(str(path))))
 
 

@@ -173,7 +173,7 @@ class RealTimeServer:
             # All three are called: a stream of updates must not delay a step by the clock or a checkpoint.
             if self._serve_arrivals() | self._step_if_due() | tasks.advance(clock.now_s()):
                 backoff.reset()
-                self._recorder.relieve()
+                self._recorder.flush_if_overdue()
             elif not self._use_spare_moment():
                 self._pause()
                 continue

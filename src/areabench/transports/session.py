@@ -36,7 +36,7 @@ from areabench.runfile.checkpoint import (
 from areabench.runfile.observed import ObservedRecorder
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
-from areabench.runfile.record import Earlier, Recorder
+from areabench.runfile.record import Recorder, RunPrefix
 from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads, threads_in_force
 from areabench.transports.options import RunOptions
@@ -154,7 +154,7 @@ def continue_recorder(
     provenance = run.provenance.continued(kernels, now)
     run_state, held = checkpoint.run_state, checkpoint.held
     events = run_state.tally.events if run.experiment.record.events else 0
-    earlier = Earlier(run, events, run_state.snapshots, run_state.tally.copy(), held.models, held.averages)
+    earlier = RunPrefix(run, events, run_state.snapshots, run_state.tally.copy(), held.models, held.averages)
     recorder = _recorder_kind(options).continued(run, earlier)
     if isinstance(recorder, ObservedRecorder):
         recorder.observe(options.observers, scenario, live=live, told=run_state.tally.events)

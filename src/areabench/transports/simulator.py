@@ -27,7 +27,7 @@ from areabench.engine.server import Removal
 from areabench.engine.state import FirstOrders, Tally
 from areabench.problems.base import Metrics, Problem
 from areabench.runfile.checkpoint import Checkpoint, Pending
-from areabench.runfile.layout import Held
+from areabench.runfile.layout import ModelsInMemory
 from areabench.runfile.record import Recorder
 from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads
@@ -165,7 +165,7 @@ class Simulator:
         """Whether a checkpoint can be taken now."""
         return self._conductor.settled
 
-    def checkpoint(self, held: Held) -> Checkpoint:
+    def checkpoint(self, held: ModelsInMemory) -> Checkpoint:
         """The state of the run, for a checkpoint."""
         flights = chain(self._rounds.values(), self._first.rest() if self._first else ())
         pending = tuple(
@@ -351,7 +351,7 @@ class LaneRecorder(Recording):
         last = self._snapshots[-1] if self._snapshots else None
         return last is not None and (last.time_s, last.events) == (time_s, self.tally.events)
 
-    def relieve(self) -> None:
+    def flush_if_overdue(self) -> None:
         """Nothing is written yet."""
 
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:

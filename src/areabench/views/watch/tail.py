@@ -28,7 +28,7 @@ from areabench.experiment.parse import parse_experiment
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
-from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, own_part
+from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, stored_in_file
 from areabench.runfile.read import check_format
 from areabench.runfile.schema import EVENT, SNAPSHOT
 
@@ -177,12 +177,12 @@ class Tail:
     def _read(self, file: h5py.File, held: bool | None, last_version: int | None) -> Observation:
         facts, state = self._known(file), self.path.stat()
         status, verified = status_of(file), VerifiedRows(file)
-        self._counts.read(self.path, own_part(file, "events"), verified.count("events", self._counts.read_so_far))
-        if not facts.experiment.record.events and len(own_part(file, "tally/served")):
+        self._counts.read(self.path, stored_in_file(file, "events"), verified.count("events", self._counts.read_so_far))
+        if not facts.experiment.record.events and len(stored_in_file(file, "tally/served")):
             self._counts.take(verified.rows("tally/staleness"), verified.rows("tally/served"))
         index, metrics = verified.rows("snapshots/index"), verified.rows("metrics")
         self._models_verified = verified.count("snapshots/model", self._models_verified)
-        snapshot, model = _last_snapshot(index, own_part(file, "snapshots/model"), last_version)
+        snapshot, model = _last_snapshot(index, stored_in_file(file, "snapshots/model"), last_version)
         return Observation(
             facts=facts,
             status=status,
@@ -201,7 +201,7 @@ class Tail:
         if self._facts is None:
             _check_format(self.path, file)
             _check_all(file)
-        origin, state = own_part(file, "provenance").attrs, self.path.stat()
+        origin, state = stored_in_file(file, "provenance").attrs, self.path.stat()
         identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
         if self._facts is None or identity != self._identity:
             self._facts = _read_facts(self.path, file)
@@ -245,7 +245,7 @@ def _check_all(file: h5py.File) -> None:
 
 
 def _read_facts(path: Path, file: h5py.File) -> RunFacts:
-    attributes, origin = read_attributes(file.attrs), read_attributes(own_part(file, "provenance").attrs)
+    attributes, origin = read_attributes(file.attrs), read_attributes(stored_in_file(file, "provenance").attrs)
     clients = VerifiedRows(file).rows("clients")
     if clients.dtype != CLIENT or not len(clients):
         raise RunFileError(f"{path}: is damaged (/clients has columns {clients.dtype.names})")
