@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from studies.statistics import Floats
 
 from areabench.engine.events import State
-from areabench.engine.plugins.trust import check_trusted
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
 from areabench.methods.schedules import Theorem2Schedule
+from areabench.plugins.trust import check_trusted
 from areabench.problems.base import Problem
 from areabench.runfile.read import open_run
 from areabench.sweeps.read import Sweep, open_sweep

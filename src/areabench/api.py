@@ -135,9 +135,8 @@ def resume(
     In virtual time it leaves what a run without a stop leaves; one on MPI continues on new ranks of this machine.
     `trust` and `parts` are those of `replay`.
     """
-    from areabench.engine.plugins.trust import check_trusted
-    from areabench.experiment.module_paths import trusted_folders
     from areabench.launching.run import resume_on_ranks
+    from areabench.plugins.trust import check_trusted, trusted_folders
     from areabench.transports.session import resumable, resume_simulation
 
     path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
@@ -202,13 +201,13 @@ def replay(
 
     `trust` names modules that the run file names and that may be called, by import path or by file.
     """
-    from areabench.engine.plugins.modules import changes
-    from areabench.engine.plugins.trust import scenario_of
+    from areabench.engine.scenario import trusted_scenario
+    from areabench.plugins.modules import changes
     from areabench.transports.replay import replay_run
 
     recorded = run if isinstance(run, Run) else open_run(run)
     experiment = _with_parts(recorded, parts)
-    scenario = scenario_of(experiment, recorded.path, _cache(), [str(each) for each in trust])
+    scenario = trusted_scenario(experiment, recorded.path, _cache(), [str(each) for each in trust])
     for changed in changes(recorded.provenance.modules, experiment):
         warnings.warn(f"{recorded.path}: {changed}", stacklevel=2)
     scenario.check_data(recorded.provenance.data_digest, recorded.path)
@@ -229,12 +228,12 @@ def evaluate(
     A RunFailure where the evaluation fails; the file is as it was then. `trust` and `parts` are those of `replay`.
     """
     from areabench.cli.evaluate import evaluate_file
-    from areabench.engine.plugins.trust import scenario_of
+    from areabench.engine.scenario import trusted_scenario
 
     path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
     evaluate_file(
         path,
-        lambda recorded: scenario_of(_with_parts(recorded, parts), path, _cache(), trusted),
+        lambda recorded: trusted_scenario(_with_parts(recorded, parts), path, _cache(), trusted),
         _style(progress),
     )
     return open_run(path)

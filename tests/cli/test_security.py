@@ -22,10 +22,10 @@ from tests.support.texts import BLOBS, QUADRATIC
 
 import areabench
 from areabench.cli.main import main
-from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.files import with_checksum
+from areabench.plugins.trust import check_trusted
 from areabench.runfile.recover import salvage
 from areabench.settings.parse import to_toml
 

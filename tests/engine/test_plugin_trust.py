@@ -14,10 +14,10 @@ from tests.support.own_parts import SOURCES, experiment, source, write
 
 import areabench
 from areabench.cli.main import main
-from areabench.engine.plugins.modules import Module, of_text, to_text
-from areabench.engine.plugins.trust import check_trusted, command_on, trust_options
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
+from areabench.plugins.modules import Module, of_text, to_text
+from areabench.plugins.trust import check_trusted, command_on, trust_options
 from areabench.runfile.layout import read_attributes, write_attributes
 from areabench.runfile.read import open_run
 from areabench.settings.parse import to_toml

@@ -17,15 +17,15 @@ from areabench.engine.server import Server
 from areabench.engine.state import OpenOrder
 from areabench.experiment.experiment import Clients, Experiment, Record, Stop
 from areabench.methods.area import Area
-from areabench.methods.base import Arrival, Given, Method
+from areabench.methods.base import Arrival, Method, MethodInputs
 from areabench.methods.criteria import Criterion
 from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.transports.simulator import LaneRecorder
 
 
-def given(clients: int, **known: object) -> Given:
+def given(clients: int, **known: object) -> MethodInputs:
     """What a method is told of an experiment with equal clients; `known` replaces some of it."""
-    usual = Given(clients, 0, 0.5, 1, np.ones(clients), np.zeros(clients, np.int64), 1, None)
+    usual = MethodInputs(clients, 0, 0.5, 1, np.ones(clients), np.zeros(clients, np.int64), 1, None)
     return usual._replace(**known)  # type: ignore[arg-type]  # names of its fields
 
 
@@ -43,7 +43,7 @@ def answer(order: Order, payload: Vector, number: int = 0) -> Update:
 def method_named_by(experiment: Experiment) -> Method:
     """The method of an experiment whose clients are equal and hold no samples."""
     clients = experiment.clients.count
-    return method_of(experiment, experiment.given(np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
+    return method_of(experiment, experiment.method_inputs(np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
 
 
 class EventList(LaneRecorder):

@@ -15,7 +15,6 @@ from areabench.experiment.checks import check_combinations
 from areabench.experiment.experiment import Experiment
 from areabench.methods import AGGREGATIONS, METHODS, SCHEDULES
 from areabench.methods.async_sgd import AsyncSgd
-from areabench.methods.base import Need
 from areabench.methods.criteria import EveryUpdates
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.fixed_point import Privacy
@@ -35,7 +34,7 @@ from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.problems.splits.iid import Iid
 from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.problems.torch_module import TorchModule
-from areabench.settings.keys import Limits
+from areabench.settings.keys import Limits, Need
 from areabench.settings.parse import hints_of, options_of, records_of
 from areabench.timing import DELAYS
 from areabench.timing.exponential import ExponentialDelays

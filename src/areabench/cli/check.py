@@ -45,7 +45,7 @@ def _try_experiment(experiment: Experiment, context: CommandContext) -> DataSumm
     """Build all parts, load the data and try the user's own functions, as a run does first; what the data are like."""
     from areabench.engine.data import describe
     from areabench.engine.scenario import build_scenario, try_parts
-    from areabench.experiment.module_paths import named_code
+    from areabench.plugins.paths import named_code
 
     if experiment.data is None and not named_code(experiment):
         return None
@@ -63,7 +63,7 @@ def _try_experiment(experiment: Experiment, context: CommandContext) -> DataSumm
 def _check_run(path: Path, experiment: Experiment, context: CommandContext) -> int:
     from contextlib import suppress
 
-    from areabench.engine.plugins.trust import command_on
+    from areabench.plugins.trust import command_on
     from areabench.runfile.open import DAMAGE, open_file
     from areabench.runfile.read import open_run
     from areabench.sweeps.read import can_continue, ended_state

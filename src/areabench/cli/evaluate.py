@@ -33,14 +33,14 @@ def evaluate_command(options: argparse.Namespace, context: CommandContext) -> in
 
     It calls no code that a run file names and `--trust-module` does not.
     """
-    from areabench.engine.plugins.trust import scenario_of
+    from areabench.engine.scenario import trusted_scenario
     from areabench.kernels import require
     from areabench.views.styled import counted
 
     def build(run: Run) -> Scenario:
         if run.experiment.bits == "portable":
             require(run.provenance.kernels)  # a replay has to lead to the same bits
-        return scenario_of(run.experiment, run.path, context.cache, options.trusted)
+        return trusted_scenario(run.experiment, run.path, context.cache, options.trusted)
 
     answers = []
     code = 0

@@ -96,7 +96,7 @@ def _split_figure(options: argparse.Namespace, context: CommandContext, formats:
     if output.is_dir():
         raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
     need_matplotlib("figures")
-    from areabench.engine.plugins.load import check_parts
+    from areabench.plugins.call import check_parts
     from areabench.results.label_counts import labels_held
     from areabench.sweeps.plan import load_sweep
     from areabench.views.figures.labels import draw_labels

@@ -190,8 +190,8 @@ class JobWork(NamedTuple):
 
 def job_work(options: argparse.Namespace) -> JobWork:
     """The runs that are asked for, from their file."""
-    from areabench.engine.plugins.trust import trust_options
     from areabench.experiment.parse import load_experiment
+    from areabench.plugins.trust import trust_options
     from areabench.settings.keys import slug
     from areabench.settings.toml import read_text, read_toml
     from areabench.sweeps.plan import Share, expected_tests, load_sweep

@@ -60,16 +60,16 @@ def print_end(status: Status, output: Path) -> int:
 
         print(NO_STEPS)
     if status.state == State.STOPPED:
-        from areabench.engine.plugins.trust import command_on
+        from areabench.plugins.trust import command_on
         from areabench.runfile.read import open_run
 
         with open_run(output) as recorded:  # the run is the user's own: the command trusts the code that it names
             print(f"to continue: {command_on('resume', output, recorded.experiment)}")
     if status.unevaluated:
-        from areabench.engine.plugins.trust import unevaluated_text
+        from areabench.plugins.trust import unevaluated_text
         from areabench.runfile.read import open_run
 
         with open_run(output) as recorded:
-            text = unevaluated_text(status, output, recorded.experiment)
+            text = unevaluated_text(status.unevaluated, output, recorded.experiment)
         print(f"areabench: {output}: {text}", file=sys.stderr)
     return exit_code(status)

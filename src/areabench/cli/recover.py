@@ -105,7 +105,7 @@ def _save(path: Path, made: Path, context: CommandContext) -> tuple[Recovery, st
 def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
     """A replay of what was saved; None where there is nothing to compare, or a replay would call code of others."""
     from areabench.engine.scenario import build_scenario
-    from areabench.experiment.module_paths import named_code
+    from areabench.plugins.paths import named_code
     from areabench.progress import ProgressLine
     from areabench.runfile.read import open_run
     from areabench.transports.replay import replay_models

@@ -32,9 +32,9 @@ def replay_command(options: argparse.Namespace, context: CommandContext) -> int:
 
     It calls no code that the run file names and `--trust-module` does not.
     """
-    from areabench.engine.plugins.modules import changes
-    from areabench.engine.plugins.trust import scenario_of
+    from areabench.engine.scenario import trusted_scenario
     from areabench.kernels import kernels_in_force, require
+    from areabench.plugins.modules import changes
     from areabench.progress import ProgressLine
     from areabench.runfile.read import open_run
     from areabench.transports.replay import replay_run
@@ -45,7 +45,7 @@ def replay_command(options: argparse.Namespace, context: CommandContext) -> int:
         if options.exact or recorded.experiment.bits == "portable":
             require(then)
         progress = ProgressLine("replay", recorded.status.end_s, context.progress)
-        scenario = scenario_of(recorded.experiment, path, context.cache, options.trusted)
+        scenario = trusted_scenario(recorded.experiment, path, context.cache, options.trusted)
         for changed in changes(recorded.provenance.modules, recorded.experiment):
             print(f"areabench: {path}: {changed}", file=sys.stderr)
         scenario.check_data(recorded.provenance.data_digest, path)

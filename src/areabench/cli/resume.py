@@ -41,10 +41,9 @@ def resume_command(options: argparse.Namespace, context: CommandContext) -> int:
 
         return on_ranks(on_rank, context.started)
 
-    from areabench.engine.plugins.trust import check_trusted
-    from areabench.experiment.module_paths import trusted_folders
     from areabench.launching.mpirun import FaultTolerance
     from areabench.launching.run import resume_on_ranks
+    from areabench.plugins.trust import check_trusted, trusted_folders
     from areabench.runfile.read import open_run
     from areabench.transports.session import resumable, resume_simulation
 

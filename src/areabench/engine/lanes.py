@@ -231,8 +231,8 @@ def build_pass(one: Scenario, experiments: Sequence[Experiment]) -> LanePass:
         start.flags.writeable = False
         step_sizes = np.array([experiment.method.step_size for experiment in members])
         column = step_sizes.astype(FLOAT)[:, None]
-        given = members[0].given(one.rates, one.samples, column)
-        method, theorem = build_method(members[0].method, given), replace(one, experiment=members[0]).theorem
+        inputs = members[0].method_inputs(one.rates, one.samples, column)
+        method, theorem = build_method(members[0].method, inputs), replace(one, experiment=members[0]).theorem
         parts.append(Part(members[0], lanes, method, start, step_sizes, theorem))
     return LanePass(one, tuple(parts))
 

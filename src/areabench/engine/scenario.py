@@ -17,19 +17,19 @@ from areabench.engine.client import Client, Placement
 from areabench.engine.data import absurd_loss, check_fit, guessing_loss, load_data
 from areabench.engine.events import CLIENT
 from areabench.engine.messages import Order, Shapes
-from areabench.engine.plugins.load import check_parts
-from areabench.engine.plugins.modules import modules_of
 from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import RunFileError
 from areabench.experiment.checks import check_updates
 from areabench.experiment.experiment import Experiment
-from areabench.methods.base import Given, Method
+from areabench.methods.base import Method, MethodInputs
 from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.fixed_point import in_fixed_point
 from areabench.methods.local import with_local
 from areabench.methods.schedules import build_schedule
-from areabench.plugins.call import refuse
+from areabench.plugins.call import check_parts, refuse
 from areabench.plugins.callables import look_in
+from areabench.plugins.modules import modules_of
+from areabench.plugins.trust import check_trusted, trusted_folders
 from areabench.privacy.keys import require_cryptography
 from areabench.privacy.masks import Secrecy, in_one_process
 from areabench.privacy.seal import client_secret, sealed_like, secret_path
@@ -42,9 +42,9 @@ from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
 
 
-def method_of(experiment: Experiment, given: Given, start: Vector) -> Method:
+def method_of(experiment: Experiment, inputs: MethodInputs, start: Vector) -> Method:
     """The experiment's method, with what [local] and [privacy] add to it."""
-    method = with_local(experiment.method.build_checked(given, start), experiment.local, given.clients)
+    method = with_local(experiment.method.build_checked(inputs, start), experiment.local, inputs.clients)
     if experiment.privacy is None:
         return method
     require_cryptography()
@@ -224,10 +224,16 @@ def build_scenario(
     problem, samples = _build_problem(experiment, held)
     start = problem.start()
     start.flags.writeable = False
-    method = method_of(experiment, experiment.given(rates, samples), start)
+    method = method_of(experiment, experiment.method_inputs(rates, samples), start)
     experiment.delays.try_out(rates, experiment.seed)
     data = None if held is None else held.data
     return Scenario(experiment, problem, method, start, rates, samples, data)
+
+
+def trusted_scenario(experiment: Experiment, path: Path, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
+    """The parts of the run in file `path`, built again; a UserError if it names code that the user does not trust."""
+    check_trusted(experiment, path, trusted)
+    return build_scenario(experiment, cache, trusted_folders(trusted))
 
 
 def try_parts(scenario: Scenario, cache: Path) -> None:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment, Stop
-from areabench.methods.base import Need
 from areabench.problems.data.mnist import Mnist
 from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.problems.splits.rows import check_enough
-from areabench.settings.keys import is_own
+from areabench.settings.keys import check_part, is_own
 
 _MOST_DRAWS = 100_000_000  # samples per round; their row numbers alone take 800 MB
 _MOST_EVENTS = 1e10  # expected updates or server steps of a run: the simulator alone takes days for them
@@ -30,9 +28,9 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_rates(experiment)
     _check_steps(experiment)
     _check_local_work(experiment)
-    check_record(experiment, experiment.method)
+    check_part(experiment, experiment.method)
     _check_data(experiment)
-    check_record(experiment, experiment.problem)
+    check_part(experiment, experiment.problem)
     _check_faults(experiment)
     _check_privacy(experiment)
     _check_round(experiment)
@@ -133,24 +131,6 @@ def _check_events(stop: Stop, per_second: float, what: str) -> None:
         )
 
 
-def check_record(experiment: Experiment, record: Any) -> None:
-    """Refuse an experiment that has not what a part needs, or that the part's own check refuses."""
-    for need in getattr(record, "needs", ()):
-        _check_need(experiment, record.name, need)
-    if hasattr(record, "check"):
-        record.check(experiment)
-
-
-def _check_need(experiment: Experiment, name: str, need: Need) -> None:
-    """Refuse a value of another section that the method cannot do with."""
-    section, _, key = need.key.partition(".")
-    value = getattr(getattr(experiment, section), key)
-    if value in need.allowed:
-        return
-    allowed = " or ".join(f'"{each}"' for each in need.allowed)
-    raise UserError(f'{need.key}: "{value}" makes no sense with {name}, {need.because}; use {allowed}')
-
-
 def _check_data(experiment: Experiment) -> None:
     problem = experiment.problem
     if problem.takes_data:
@@ -181,7 +161,7 @@ def _check_privacy(experiment: Experiment) -> None:
         return
     if not is_own(experiment.method):
         nothing = np.zeros(experiment.clients.count)
-        if experiment.method.build(experiment.given(nothing + 1.0, nothing.astype(np.int64))).add is None:
+        if experiment.method.build(experiment.method_inputs(nothing + 1.0, nothing.astype(np.int64))).add is None:
             raise UserError(
                 f'privacy: method "{experiment.method.name}" uses each update by itself, so it cannot do with sums; '
                 "use area, fedbuff, ca2fl, dude or another that docs/privacy.md names, or remove the section [privacy]"

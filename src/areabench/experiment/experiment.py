@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from areabench.kernels import Bits
 from areabench.methods import AGGREGATIONS, METHODS, SCHEDULES
-from areabench.methods.base import Given, MethodSettings
+from areabench.methods.base import MethodInputs, MethodSettings
 from areabench.methods.criteria import AggregationSettings, EveryUpdates
 from areabench.methods.fixed_point import Privacy
 from areabench.methods.local import Local
@@ -137,9 +137,11 @@ class Experiment:
         None,
     )
 
-    def given(self, rates: NDArray[np.float64], samples: NDArray[np.int64], step_size: Any = None) -> Given:
+    def method_inputs(
+        self, rates: NDArray[np.float64], samples: NDArray[np.int64], step_size: Any = None
+    ) -> MethodInputs:
         """What the method may want to know; `step_size` stands for that of the settings, as a column."""
-        return Given(
+        return MethodInputs(
             clients=self.clients.count,
             seed=self.seed,
             step_size=self.method.step_size if step_size is None else step_size,

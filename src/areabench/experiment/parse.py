@@ -10,8 +10,8 @@ from typing import Any
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.checks import check_combinations, check_updates
 from areabench.experiment.experiment import Experiment
-from areabench.experiment.module_paths import anchored_folders
 from areabench.kernels import Bits
+from areabench.plugins.paths import anchored_folders
 from areabench.settings.parse import Location, apply_overrides, overridden_keys, read_record
 from areabench.settings.toml import read_text, read_toml
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from areabench.experiment.experiment import Experiment
-from areabench.experiment.module_paths import FOLDERS, named_code
+from areabench.plugins.paths import FOLDERS, named_code
 from areabench.settings.keys import PASSED, PythonObject
 from areabench.settings.parse import hints_of, records_of
 

@@ -43,7 +43,7 @@ def launch_run(
 
     Without `ranks` there is one for the server and one per client.
     """
-    from areabench.engine.plugins.load import check_parts
+    from areabench.plugins.call import check_parts
     from areabench.runfile.lock import refuse_busy
 
     ranks = most_ranks(experiment) if ranks is None else ranks
@@ -71,7 +71,7 @@ def resume_on_ranks(
 
     The run, which is read here, is closed: another file takes its place.
     """
-    from areabench.engine.plugins.trust import OPTION
+    from areabench.plugins.trust import OPTION
     from areabench.runfile.lock import refuse_busy
 
     refuse_busy(run.path)

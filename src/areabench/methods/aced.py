@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Report, Step, Work, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Step, Work, remember_nothing
 from areabench.methods.gradient_tables import mean_gradient
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +42,9 @@ class Aced(MethodSettings):
     step_size: float = key("step size gamma", above=0)
     max_delay: int = key("tau_algo: greatest age of an entry that counts, in server steps", 100, minimum=1)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return aced(given.clients, given.step_size, self.max_delay)
+        return aced(inputs.clients, inputs.step_size, self.max_delay)
 
 
 _NO_ENTRY = -1

@@ -13,10 +13,9 @@ from areabench.arrays import Vector
 from areabench.methods.base import (
     Arrival,
     Buffer,
-    Given,
     Method,
+    MethodInputs,
     MethodSettings,
-    Need,
     Report,
     Step,
     Work,
@@ -27,7 +26,7 @@ from areabench.methods.base import (
 )
 from areabench.methods.fedbuff import FedBuffState
 from areabench.methods.gradient_tables import mean_gradient
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
@@ -64,9 +63,9 @@ class AfaCd(MethodSettings):
         if self.server_step_size is None:
             check_one_alpha("alpha·M", experiment.schedule.name)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return afa_cd(given.clients, self.server_step_size or given.step_size * given.local_steps)
+        return afa_cd(inputs.clients, self.server_step_size or inputs.step_size * inputs.local_steps)
 
 
 def afa_cd(clients: int, server_step_size: Any) -> Method:

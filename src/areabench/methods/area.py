@@ -16,7 +16,17 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Report, Step, Work, remember_start
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Report,
+    Step,
+    Work,
+    remember_start,
+)
 from areabench.settings.keys import key
 
 if TYPE_CHECKING:
@@ -60,9 +70,9 @@ class Area(MethodSettings):
                 f'"{experiment.clients.work}" could choose; use "trained"'
             )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return area(given.clients, trains_first=self.first_message == "trained")
+        return area(inputs.clients, trains_first=self.first_message == "trained")
 
 
 class AreaState(NamedTuple):

@@ -13,8 +13,8 @@ from areabench.arrays import Vector
 from areabench.methods.base import (
     Arrival,
     Buffer,
-    Given,
     Method,
+    MethodInputs,
     MethodSettings,
     Report,
     Step,
@@ -40,9 +40,9 @@ class AsFedAvg(MethodSettings):
     name: str = "as-fedavg"
     step_size: float = key("step size alpha", above=0)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return as_fedavg(given.clients)
+        return as_fedavg(inputs.clients)
 
 
 class AveragingState(NamedTuple):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 from areabench.streams import Purpose, stream
@@ -117,12 +117,12 @@ class AsyncSgd(MethodSettings):
         step = concurrency_step(L, C)
         yield f'gamma about 1/(L·C) = {step:.4g}, whatever the delays; C = {C}, step = "adaptive" or "threshold"'
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        clients = given.clients
-        seed = given.seed
+        clients = inputs.clients
+        seed = inputs.seed
         concurrency = self.concurrency or clients
-        probabilities = self.probabilities or tuple(float(share) for share in given.weights)
+        probabilities = self.probabilities or tuple(float(share) for share in inputs.weights)
         most = concurrency if self.threshold is None else self.threshold
         factors: dict[str, Factor] = {
             "constant": constant,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Report, Step, Work, remember_nothing
-from areabench.settings.keys import key
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Step, Work, remember_nothing
+from areabench.settings.keys import Need, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class AsyncCommSgd(MethodSettings):
     name: str = "asynccomm-sgd"
     step_size: float = key("step size eta", above=0)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return asynccomm_sgd(given.clients)
+        return asynccomm_sgd(inputs.clients)
 
 
 class CommState(NamedTuple):

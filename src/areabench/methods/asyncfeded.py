@@ -14,10 +14,10 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Need, Step, remember_nothing
+from areabench.methods.base import Arrival, Call, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedasync import MixingState, has_mixed, step_to_mixed
 from areabench.methods.fedbuff import send_pseudo_gradient
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Clients, Experiment
@@ -59,9 +59,9 @@ class AsyncFedEd(MethodSettings):
                 f"begins with; use at least {steps}"
             )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return asyncfeded(given.clients, self)
+        return asyncfeded(inputs.clients, self)
 
 
 def asyncfeded(clients: int, settings: AsyncFedEd) -> Method:

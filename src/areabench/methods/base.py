@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Clients, Experiment
@@ -89,14 +89,6 @@ class Step(NamedTuple):
     cancels: tuple[int, ...] = ()  # clients that drop their current order
 
 
-class Need(NamedTuple):
-    """What a method needs of another section."""
-
-    key: str  # dotted, of the experiment
-    allowed: tuple[str, ...]
-    because: str  # ends "... makes no sense with METHOD, "
-
-
 @dataclass(frozen=True, kw_only=True)
 class MethodSettings:
     """The section [method]; each method's file has a record of its own, with what is to be known about the method."""
@@ -160,13 +152,13 @@ class MethodSettings:
     def check(self, experiment: Experiment) -> None:
         """Raise a UserError for what makes no sense together with other settings, and `needs` cannot say."""
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         raise NotImplementedError
 
-    def build_checked(self, given: Given, start: Vector) -> Method:
+    def build_checked(self, inputs: MethodInputs, start: Vector) -> Method:
         """The rule as a run uses it, for models like `start`."""
-        return self.build(given)
+        return self.build(inputs)
 
 
 def check_round(drawn: int, clients: int) -> None:
@@ -310,7 +302,7 @@ def add_to_buffer(state: Any, total: Vector) -> Any:
     return state._replace(buffer=state.buffer.plus(total))
 
 
-class Given(NamedTuple):
+class MethodInputs(NamedTuple):
     """What a method may want to know of its experiment."""
 
     clients: int

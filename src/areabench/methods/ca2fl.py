@@ -14,7 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Report, Step, Work, add_to_buffer
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Report,
+    Step,
+    Work,
+    add_to_buffer,
+)
 from areabench.settings.keys import key
 
 
@@ -33,9 +43,9 @@ class Ca2fl(MethodSettings):
     name: str = "ca2fl"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return ca2fl(given.clients, self.server_step_size)
+        return ca2fl(inputs.clients, self.server_step_size)
 
 
 class CacheState(NamedTuple):

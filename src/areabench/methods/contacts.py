@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Buffer, Call, Method, Need, Report, Step, Work
+from areabench.methods.base import Arrival, Buffer, Call, Method, Report, Step, Work
+from areabench.settings.keys import Need
 from areabench.streams import Purpose, stream
 
 CONTACT_NEEDS = (

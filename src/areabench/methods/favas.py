@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Report, Work, check_round, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Report,
+    Work,
+    check_round,
+    remember_nothing,
+)
 from areabench.methods.contacts import CONTACT_NEEDS, Contacts, contact_rounds
 from areabench.settings.keys import key
 
@@ -66,11 +75,11 @@ class Favas(MethodSettings):
                 f"{experiment.clients.count}; give one per client"
             )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        contacts = Contacts(given.clients, self.clients_per_round, self.period_s, given.seed)
+        contacts = Contacts(inputs.clients, self.clients_per_round, self.period_s, inputs.seed)
         expected = self.expected_steps or mean_steps(
-            contacts, given.local_steps, np.asarray(given.rates), given.delays, given.per
+            contacts, inputs.local_steps, np.asarray(inputs.rates), inputs.delays, inputs.per
         )
         return favas(contacts, expected)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from areabench.arrays import Vector
 from areabench.errors import UserError
 from areabench.methods.as_fedavg import send_model
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.local import with_prox
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Clients, Experiment
@@ -55,15 +55,15 @@ class FedAsync(MethodSettings):
                 f"local.prox: {experiment.local.prox} would be added to method.prox = {self.prox}; set one to 0"
             )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         scale = {
             "constant": constant,
             "polynomial": polynomial(self.exponent),
             "hinge": hinge(self.hinge_slope, self.hinge_delay),
         }[self.staleness]
-        method = fedasync(given.clients, self.mixing, scale)
-        return with_prox(method, self.prox) if self.prox and given.local_steps > 1 else method
+        method = fedasync(inputs.clients, self.mixing, scale)
+        return with_prox(method, self.prox) if self.prox and inputs.local_steps > 1 else method
 
 
 class MixingState(NamedTuple):

@@ -14,8 +14,8 @@ from areabench.arrays import Vector
 from areabench.methods.base import (
     Arrival,
     Buffer,
-    Given,
     Method,
+    MethodInputs,
     MethodSettings,
     Report,
     Step,
@@ -55,9 +55,9 @@ class FedBuff(MethodSettings):
         if self.server_step_size is None:
             check_one_alpha("alpha", experiment.schedule.name)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return fedbuff(given.clients, self.server_step_size or given.step_size)
+        return fedbuff(inputs.clients, self.server_step_size or inputs.step_size)
 
 
 class FedBuffState(NamedTuple):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 from areabench.streams import Purpose, stream
@@ -60,11 +60,11 @@ class FedBuffPublished(MethodSettings):
                 f"at most {experiment.clients.count}"
             )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        concurrency = self.concurrency or given.clients
+        concurrency = self.concurrency or inputs.clients
         scaled = self.staleness == "inverse-root"
-        return fedbuff_published(given.clients, concurrency, self.server_step_size, scaled, given.seed)
+        return fedbuff_published(inputs.clients, concurrency, self.server_step_size, scaled, inputs.seed)
 
 
 class PublishedState(NamedTuple):

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Need, Step, remember_nothing
+from areabench.methods.base import Arrival, Call, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
@@ -65,9 +65,9 @@ class FedCompass(MethodSettings):
                 f"method.min_steps: {self.min_steps} is more than method.max_steps = {self.max_steps}; swap them"
             )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return fedcompass(given.clients, self)
+        return fedcompass(inputs.clients, self)
 
 
 Numbers = NDArray[np.float64]

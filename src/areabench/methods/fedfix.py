@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Clients
@@ -46,11 +46,11 @@ class FedFix(MethodSettings):
         """Who works depends on no model."""
         return True
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        assert given.period_s is not None
-        answers = chances(given.rates, given.period_s, given.delays, random_steps=given.random_steps)
-        return fedfix(1 / (given.clients * answers), self.server_step_size)
+        assert inputs.period_s is not None
+        answers = chances(inputs.rates, inputs.period_s, inputs.delays, random_steps=inputs.random_steps)
+        return fedfix(1 / (inputs.clients * answers), self.server_step_size)
 
 
 _ROUNDING = 1e-9  # a delay that exceeds a whole number of periods by no more than this does not need another one

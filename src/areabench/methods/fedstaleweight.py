@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -35,9 +35,9 @@ class FedStaleWeight(MethodSettings):
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
     added: float = key("what is added to the mean staleness, in server steps", 0.0, minimum=0)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return fedstaleweight(given.clients, self.server_step_size, self.added)
+        return fedstaleweight(inputs.clients, self.server_step_size, self.added)
 
 
 class StaleWeightState(NamedTuple):

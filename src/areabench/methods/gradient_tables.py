@@ -25,17 +25,16 @@ from areabench.arrays import Vector
 from areabench.errors import UserError
 from areabench.methods.base import (
     Arrival,
-    Given,
     Method,
+    MethodInputs,
     MethodSettings,
-    Need,
     Report,
     Step,
     Work,
     check_one_alpha,
     sets_eta,
 )
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
@@ -72,12 +71,12 @@ class GradientTable(MethodSettings):
                 'every update; use "updates"'
             )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         eta = self.server_step_size
         if eta is None:
-            eta = given.step_size * given.local_steps if self.eta == "alpha·M" else given.step_size
-        return gradient_table(self.name, given.clients, eta, every_arrival=self.steps == "arrivals")
+            eta = inputs.step_size * inputs.local_steps if self.eta == "alpha·M" else inputs.step_size
+        return gradient_table(self.name, inputs.clients, eta, every_arrival=self.steps == "arrivals")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Report, Step, Work
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Step, Work
 from areabench.settings.keys import key
 
 
@@ -31,9 +31,9 @@ class Local:
 _NOTHING_LOCAL = Local()
 
 
-def build_method(settings: MethodSettings, given: Given, local: Local = _NOTHING_LOCAL) -> Method:
+def build_method(settings: MethodSettings, inputs: MethodInputs, local: Local = _NOTHING_LOCAL) -> Method:
     """The method that `settings` name, with what [local] adds to it."""
-    return with_local(settings.build(given), local, given.clients)
+    return with_local(settings.build(inputs), local, inputs.clients)
 
 
 def with_local(method: Method, local: Local, clients: int) -> Method:

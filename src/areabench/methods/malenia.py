@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.methods.rennala import batch_advice
 from areabench.settings.keys import key
@@ -41,9 +41,9 @@ class Malenia(MethodSettings):
         """As Rennala's."""
         return batch_advice(self.batch, "n", L, sigma)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return malenia(given.clients, self.batch)
+        return malenia(inputs.clients, self.batch)
 
 
 class MaleniaState(NamedTuple):

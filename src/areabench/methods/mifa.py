@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Report, Step, Work
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Step, Work
 from areabench.methods.gradient_tables import ClientMean
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class Mifa(MethodSettings):
     name: str = "mifa"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return mifa(given.clients, self.server_step_size)
+        return mifa(inputs.clients, self.server_step_size)
 
 
 class MifaState(NamedTuple):

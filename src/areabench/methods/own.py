@@ -14,7 +14,7 @@ import numpy as np
 
 from areabench.arrays import Vector, wrong_vector
 from areabench.errors import RunFailure
-from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Report, Step, Work
+from areabench.methods.base import Arrival, Call, Method, MethodInputs, MethodSettings, Report, Step, Work
 from areabench.plugins.call import DRY_RUN, blaming, call, record_of, refuse
 from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 
@@ -43,18 +43,18 @@ class OwnMethod(MethodSettings):
         """That is not known."""
         return False
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The method that the user's function makes."""
         record = record_of(self)
-        method = call(self, **given._asdict(), weights=given.weights) if record is None else record.build(given)
+        method = call(self, **inputs._asdict(), weights=inputs.weights) if record is None else record.build(inputs)
         if not isinstance(method, Method):
             refuse(self, f"returned {type(method).__name__}", "let it return areabench.extend.Method")
         return method
 
-    def build_checked(self, given: Given, start: Vector) -> Method:
+    def build_checked(self, inputs: MethodInputs, start: Vector) -> Method:
         """The same, tried first, and checked in each run."""
-        try_method(self, given, start)
-        return guarded_method(self, self.build(given), start)
+        try_method(self, inputs, start)
+        return guarded_method(self, self.build(inputs), start)
 
 
 class _Checks:
@@ -120,10 +120,10 @@ class _Checks:
         return report
 
 
-def try_method(settings: OwnMethod, given: Given, start: Vector) -> None:
+def try_method(settings: OwnMethod, inputs: MethodInputs, start: Vector) -> None:
     """Call a method's five functions in turn, with one update of the first client, and check all that they return."""
-    method = settings.build(given)
-    clients = range(given.clients)
+    method = settings.build(inputs)
+    clients = range(inputs.clients)
 
     def reject(trouble: str, remedy: str) -> NoReturn:
         refuse(settings, trouble, remedy)
@@ -144,12 +144,12 @@ def try_method(settings: OwnMethod, given: Given, start: Vector) -> None:
             reject("start calls no client, so none would ever work", "name clients in Step(state, calls)")
         local = (start + 1e-3).astype(start.dtype)  # an update of zero may be a special case
         attached = None if method.attach is None else checks.attached(method.attach(first.state))
-        work = Work(start, given.step_size, given.local_steps, start, local, attached)
+        work = Work(start, inputs.step_size, inputs.local_steps, start, local, attached)
         report = checks.report(method.report(method.remember(start), work))
         if not first.calls:
             return
         arrival = Arrival(
-            _called(first.calls[0]), report.payload, 0, 0, start, 0, given.step_size, given.local_steps, 0.0
+            _called(first.calls[0]), report.payload, 0, 0, start, 0, inputs.step_size, inputs.local_steps, 0.0
         )
         received = checked("receive", method.receive(first.state, arrival), first.state)
         if method.due is None or method.due(received.state):

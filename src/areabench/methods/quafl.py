@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Report, Work, check_round
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Work, check_round
 from areabench.methods.contacts import CONTACT_NEEDS, Contacts, contact_rounds
 from areabench.settings.keys import key
 
@@ -48,9 +48,9 @@ class QuAfl(MethodSettings):
         """A round has no more clients than there are."""
         check_round(self.clients_per_round, experiment.clients.count)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return quafl(Contacts(given.clients, self.clients_per_round, self.period_s, given.seed))
+        return quafl(Contacts(inputs.clients, self.clients_per_round, self.period_s, inputs.seed))
 
 
 def quafl(contacts: Contacts) -> Method:

@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, noise_step, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Step,
+    noise_step,
+    remember_nothing,
+)
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -40,9 +49,9 @@ class Rennala(MethodSettings):
         """The step for the least epsilon, the squared norm of the gradient that is wanted, that S is for."""
         return batch_advice(self.batch, "1", L, sigma)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return rennala(given.clients, self.batch)
+        return rennala(inputs.clients, self.batch)
 
 
 class RennalaState(NamedTuple):

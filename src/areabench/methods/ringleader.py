@@ -21,7 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Step, noise_step, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Call,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Step,
+    noise_step,
+    remember_nothing,
+)
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -51,9 +60,9 @@ class Ringleader(MethodSettings):
         yield f"gamma = min(1/(8·n·L), epsilon·B/(10·L·sigma²)) = {step:.4g} down to epsilon = {epsilon:.4g}"
         yield f"B = max(1, t_max/(2·mean t)) = {B:.4g} gradients of each client in a table, from the rates"
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return ringleader(given.clients)
+        return ringleader(inputs.clients)
 
 
 class RingleaderState(NamedTuple):

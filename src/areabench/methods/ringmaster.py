@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, noise_step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, noise_step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -63,9 +63,9 @@ class Ringmaster(MethodSettings):
         yield f"R = {R} = max(1, ceil(sigma²/epsilon)) fits epsilon = {epsilon:.4g}"
         yield f"gamma = min(1/(2·R·L), epsilon/(4·L·sigma²)) = {step:.4g}"
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return ringmaster(given.clients, self.max_delay, self.stops)
+        return ringmaster(inputs.clients, self.max_delay, self.stops)
 
 
 _NO_ORDER = 2**62  # in place of a version: never late

@@ -14,15 +14,14 @@ from areabench.methods.as_fedavg import AveragingState, aggregate_models, send_m
 from areabench.methods.base import (
     Arrival,
     Buffer,
-    Given,
     Method,
+    MethodInputs,
     MethodSettings,
-    Need,
     Step,
     check_round,
     remember_nothing,
 )
-from areabench.settings.keys import key
+from areabench.settings.keys import Need, key
 from areabench.streams import Purpose, stream
 
 if TYPE_CHECKING:
@@ -59,9 +58,9 @@ class SFedAvg(MethodSettings):
         """A round has no more clients than there are."""
         check_round(self.clients_per_round, experiment.clients.count)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return s_fedavg(given.clients, self.clients_per_round, given.seed)
+        return s_fedavg(inputs.clients, self.clients_per_round, inputs.seed)
 
 
 class RoundState(NamedTuple):

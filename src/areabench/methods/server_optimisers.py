@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, add_to_buffer, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Step,
+    add_to_buffer,
+    remember_nothing,
+)
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -34,10 +43,10 @@ class ServerMomentum(MethodSettings):
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
     momentum: float = key("beta", 0.9, minimum=0, below=1)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         along = momentum(self.momentum)
-        return buffered(self.name, given.clients, Velocity, along, lambda _oldest: self.server_step_size)
+        return buffered(self.name, inputs.clients, Velocity, along, lambda _oldest: self.server_step_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +67,10 @@ class ServerAdam(MethodSettings):
     beta2: float = key("decay of the mean square", 0.99, minimum=0, below=1)
     epsilon: float = key("added to the root of the mean square", 1e-8, above=0)
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         along = adam(self.beta1, self.beta2, self.epsilon)
-        return buffered(self.name, given.clients, Moments, along, lambda _oldest: self.server_step_size)
+        return buffered(self.name, inputs.clients, Moments, along, lambda _oldest: self.server_step_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +96,11 @@ class Fadas(MethodSettings):
         minimum=1,
     )
 
-    def build(self, given: Given) -> Method:
+    def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         along = amsgrad(self.beta1, self.beta2, self.epsilon)
         step_size = delay_adaptive(self.server_step_size, self.delay_threshold)
-        return buffered(self.name, given.clients, GreatestMoments, along, step_size)
+        return buffered(self.name, inputs.clients, GreatestMoments, along, step_size)
 
 
 class OptimiserState(NamedTuple):

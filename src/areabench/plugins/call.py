@@ -7,14 +7,18 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from areabench.errors import RunFailure, UserError
-from areabench.plugins.callables import load_callable, named, place_in
-from areabench.settings.keys import OwnPart, Value
+from areabench.plugins.callables import load_callable, look_in, named, place_in
+from areabench.plugins.paths import user_functions
+from areabench.settings.keys import OwnPart, Value, check_part
 from areabench.settings.parse import Location, read_record, shown, unknown
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
 
 DRY_RUN = "failed in a dry run"
 CONTRACT = "see docs/extending.md"
@@ -73,6 +77,32 @@ def blaming(part: OwnPart, what: str = "failed") -> Iterator[None]:
 def refuse(part: OwnPart, trouble: str, remedy: str) -> NoReturn:
     """A UserError about the user's function, or about what it returned."""
     raise UserError(f"{part.section}.name = {part.name!r} {trouble}; {remedy}")
+
+
+# ---------------------------------------------------------------------------------------------------- experiments
+
+
+def check_parts(experiment: Experiment, folders: Sequence[str] = ()) -> None:
+    """Import what an experiment names: a record is checked as those of the package, a function by its signature."""
+    parts = user_functions(experiment)
+    if parts:
+        look_in(folders)
+    for section, part in parts.items():
+        missing = ("data", "parts") if section == "problem" and experiment.data is None else ()
+        if (record := record_of(part)) is not None:
+            check_part(experiment, record)
+        else:
+            check_signature(part, load_callable(part.name, f"{section}.name"), missing)
+
+
+def exit_failure(error: SystemExit, experiment: Experiment) -> RunFailure:
+    """The failure of a run whose own code has called sys.exit, whatever the code: a part must not end a run so."""
+    own = user_functions(experiment).items()
+    places = {f"{section}.name = {part.name!r}": place_in(error, part.name.partition(":")[0]) for section, part in own}
+    blamed = [part for part, place in places.items() if place]
+    where = next(filter(None, places.values()), "")
+    who = " or ".join(blamed) or "the code of this experiment"
+    return RunFailure(f"{who} called sys.exit({error.code!r}){where}; let it return, or raise an error")
 
 
 # ---------------------------------------------------------------------------------------------------- signature

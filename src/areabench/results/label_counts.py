@@ -7,14 +7,14 @@ from pathlib import Path
 from areabench.engine.data import load_data
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
-from areabench.experiment.module_paths import own_parts
 from areabench.plugins.callables import BUILT_IN_MODULES
+from areabench.plugins.paths import user_functions
 from areabench.problems.splits.rows import Rows, count_labels
 
 
 def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:
     """As `labels_held`, for a run file that may come from anybody: code that it names for data or split is not run."""
-    parts = own_parts(experiment)
+    parts = user_functions(experiment)
     named = [parts[section].name for section in ("data", "split") if section in parts]
     if own := [path for path in named if path.partition(":")[0] not in BUILT_IN_MODULES]:
         raise UserError(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
+
+from areabench.errors import UserError
 
 if TYPE_CHECKING:
     from areabench.settings.parts import Parts
@@ -114,6 +116,26 @@ class PythonObject(str):
 
 NO_SETTINGS = Settings()
 SETTINGS_DOC = "keyword arguments of the function: true, false, numbers, strings, or lists of them"
+
+
+class Need(NamedTuple):
+    """What a part needs of another section."""
+
+    key: str  # dotted, of the experiment
+    allowed: tuple[str, ...]
+    because: str  # ends "... makes no sense with PART, "
+
+
+def check_part(experiment: Any, part: Any) -> None:
+    """Refuse an experiment that has not what a part `needs`, or that the part's own `check` refuses."""
+    for need in getattr(part, "needs", ()):
+        section, _, key = need.key.partition(".")
+        value = getattr(getattr(experiment, section), key)
+        if value not in need.allowed:
+            allowed = " or ".join(f'"{each}"' for each in need.allowed)
+            raise UserError(f'{need.key}: "{value}" makes no sense with {part.name}, {need.because}; use {allowed}')
+    if hasattr(part, "check"):
+        part.check(experiment)
 
 
 class OwnPart(Protocol):

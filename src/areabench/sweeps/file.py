@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from areabench.experiment.experiment import Experiment
-from areabench.experiment.module_paths import joined_folders
 from areabench.experiment.parse import anchored, path_keys_of
+from areabench.plugins.paths import joined_folders
 from areabench.settings.keys import NO_SETTINGS
 from areabench.settings.parse import Location, apply_overrides, hints_of, overridden_keys, records_of, shown, unknown
 from areabench.settings.toml import block, key_text, literal, read_text, read_toml

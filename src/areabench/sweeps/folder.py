@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from areabench.engine.events import State
-from areabench.engine.plugins.modules import modules_of
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.files import replace_text
+from areabench.plugins.modules import modules_of
 from areabench.sweeps.outcomes import part_of
 from areabench.sweeps.plan import Member, Share, SweepPlan, Task
 from areabench.sweeps.read import (

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.engine.events import ENDED, Kind, State, Status
-from areabench.engine.plugins.modules import checksum, of_text
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.files import check_checksum, with_checksum
+from areabench.plugins.modules import checksum, of_text
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.export import Columns, columns_of, inside, write_columns
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of

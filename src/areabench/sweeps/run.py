@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.engine.events import ENDED, State, Status
-from areabench.engine.plugins.load import check_parts
-from areabench.engine.plugins.trust import unevaluated_text
 from areabench.errors import ConfigError, RunFailure, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI, SIMULATOR
-from areabench.experiment.module_paths import own_parts
+from areabench.plugins.call import check_parts
+from areabench.plugins.paths import user_functions
+from areabench.plugins.trust import unevaluated_text
 from areabench.progress import Style, SweepProgress
 from areabench.sweeps.folder import SweepState, opened, sweep_state, write_failures
 from areabench.sweeps.mpi import run_in_launches
@@ -239,7 +239,7 @@ def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
 def _reason(status: Status | None, task: Task) -> str:
     """Why a run with this status is none that is done; empty without a status."""
     if status is not None and status.unevaluated:
-        return f"{status.state.text}, but {unevaluated_text(status, task.output, task.experiment)}"
+        return f"{status.state.text}, but {unevaluated_text(status.unevaluated, task.output, task.experiment)}"
     return status.reason if status is not None else ""
 
 
@@ -259,5 +259,5 @@ def with_code_checked(plan: SweepPlan) -> SweepPlan:
 
 def _named_code(experiment: Experiment) -> object:
     """What decides whether the functions that an experiment names can be called; None where it names none."""
-    parts = own_parts(experiment)
+    parts = user_functions(experiment)
     return (tuple(parts.items()), experiment.data is None, experiment.module_folders) if parts else None

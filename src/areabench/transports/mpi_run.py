@@ -19,13 +19,13 @@ from areabench.engine.client import Placement, place_clients
 from areabench.engine.data import prepare_data
 from areabench.engine.events import Status
 from areabench.engine.messages import check_limits
-from areabench.engine.plugins.load import check_parts, exit_failure
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ServerGone, UserError
 from areabench.experiment.experiment import Experiment
-from areabench.experiment.module_paths import trusted_folders
 from areabench.host import Meter, process_began_at
 from areabench.kernels import Kernels, check_bits, kernels_in_force, of_all
+from areabench.plugins.call import check_parts, exit_failure
+from areabench.plugins.trust import trusted_folders
 from areabench.privacy.keys import KeyPair
 from areabench.privacy.masks import MaskKeeper, Secrecy, covering
 from areabench.threads import limited_threads
@@ -132,7 +132,7 @@ def resume_on_mpi(path: Path, options: RunOptions, world: World, trusted: Sequen
     """Continue a run from its checkpoint."""
 
     def load() -> Experiment:
-        from areabench.engine.plugins.trust import check_trusted
+        from areabench.plugins.trust import check_trusted
         from areabench.runfile.read import open_run
         from areabench.transports.session import resumable  # with HDF5, which no other rank needs
 

@@ -13,11 +13,11 @@ from areabench.engine.conductor import TargetWatch
 from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
 from areabench.engine.evaluation import BackgroundWatch, NoTarget
 from areabench.engine.events import State, Status
-from areabench.engine.plugins.modules import loaded, to_text
 from areabench.engine.scenario import Scenario
 from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
 from areabench.host import Footprint, Meter
+from areabench.plugins.modules import loaded, to_text
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import Checkpoint
 from areabench.runfile.provenance import gather_provenance

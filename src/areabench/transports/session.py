@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from areabench.engine.evaluation import evaluate_blocks
 from areabench.engine.events import ENDED, Provenance, State, Status
 from areabench.engine.lanes import build_pass
-from areabench.engine.plugins.load import exit_failure
-from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
 from areabench.engine.scenario import Scenario, build_scenario, try_parts
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.experiment.experiment import Experiment
 from areabench.kernels import Kernels, check_bits, kernels_in_force
+from areabench.plugins.call import exit_failure
 from areabench.plugins.callables import place_in
+from areabench.plugins.modules import changes, loaded, modules_of, to_text
 from areabench.problems.base import Metrics
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import (

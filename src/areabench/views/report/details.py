@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.engine.events import Kind
-from areabench.engine.plugins.trust import command_on, unvouched
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import describe_data
+from areabench.plugins.trust import command_on, unvouched
 from areabench.problems.data.settings import DataSettings
 from areabench.problems.splits.rows import SplitSettings
 from areabench.results.diagnosis import diagnosis_of

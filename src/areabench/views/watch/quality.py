@@ -102,9 +102,8 @@ class Evaluator:
         self._pause_ends_s = ended_s + max(_LEAST_PAUSE_S, _PAUSE_SHARE * (ended_s - began_s))
 
     def _build(self, experiment: Experiment) -> Problem:
-        from areabench.engine.plugins.trust import check_trusted
         from areabench.engine.scenario import build_scenario
-        from areabench.experiment.module_paths import trusted_folders
+        from areabench.plugins.trust import check_trusted, trusted_folders
 
         check_trusted(experiment, self._source, self._trusted)
         return build_scenario(experiment, self._cache, trusted_folders(self._trusted)).problem

@@ -14,24 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.errors import UserError
-from areabench.experiment.experiment import Experiment
-from areabench.experiment.module_paths import lies_in, named_code, trusted_file, trusted_folders
 from areabench.plugins.callables import BUILT_IN_MODULES
+from areabench.plugins.paths import lies_in, named_code
 from areabench.settings.keys import PASSED, PythonObject
 
 if TYPE_CHECKING:
-    from areabench.engine.events import Status
-    from areabench.engine.scenario import Scenario
+    from areabench.experiment.experiment import Experiment
 
 OPTION = "--trust-module"
-
-
-def scenario_of(experiment: Experiment, path: Path, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
-    """The parts of the run in file `path`, built again; a UserError if it names code that the user does not trust."""
-    from areabench.engine.scenario import build_scenario  # loads all methods and problems; the checks below do not
-
-    check_trusted(experiment, path, trusted)
-    return build_scenario(experiment, cache, trusted_folders(trusted))
 
 
 def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] = ()) -> None:
@@ -55,6 +45,17 @@ def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] =
             )
 
 
+def trusted_file(trusted: str) -> Path | None:
+    """The file that `--trust-module` names; None where it names an import path."""
+    return Path(trusted).absolute() if trusted.endswith(".py") else None
+
+
+def trusted_folders(trusted: Sequence[str]) -> tuple[str, ...]:
+    """The folders of the files that the user trusts; folders that a run file names are not trusted."""
+    files = [trusted_file(each) for each in trusted]
+    return tuple(dict.fromkeys(str(file.parent) for file in files if file is not None))
+
+
 def unvouched(experiment: Experiment, trusted: Sequence[str] = ()) -> list[str]:
     """The import paths of an experiment that are neither built in nor trusted."""
     return [path for path in named_code(experiment) if not _is_trusted(path, trusted)]
@@ -71,10 +72,10 @@ def command_on(command: str, path: Path, experiment: Experiment) -> str:
     return " ".join(filter(None, ["areabench", command, shlex.quote(str(path)), trust_options(experiment)]))
 
 
-def unevaluated_text(status: Status, path: Path, experiment: Experiment) -> str:
+def unevaluated_text(reason: str, path: Path, experiment: Experiment) -> str:
     """What to say of a run that has ended and has no metrics: why, and how to try again."""
     again = command_on("evaluate", path, experiment)
-    return f"its evaluation failed ({status.unevaluated}), so it has no metrics; to try again: {again}"
+    return f"its evaluation failed ({reason}), so it has no metrics; to try again: {again}"
 
 
 def _remedy(path: str, folders: Sequence[str]) -> str:

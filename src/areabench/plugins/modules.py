@@ -7,10 +7,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from areabench.experiment.experiment import Experiment
-from areabench.experiment.module_paths import named_code
 from areabench.plugins.callables import BUILT_IN_MODULES, file_of
+from areabench.plugins.paths import named_code
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from areabench.experiment.experiment import Experiment
 from areabench.settings.keys import OwnPart, is_import_path, is_own
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
 
 FOLDERS = "module_folders"
 
@@ -38,7 +40,7 @@ def lies_in(path: str, folder: Path) -> bool:
     return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
 
 
-def own_parts(experiment: Experiment) -> dict[str, OwnPart]:
+def user_functions(experiment: Experiment) -> dict[str, OwnPart]:
     """The sections of an experiment that name a function of the user."""
     sections = ("data", "split", "problem", "method", "delays")  # in the order in which they are built
     found = {name: getattr(experiment, name) for name in sections}
@@ -48,19 +50,8 @@ def own_parts(experiment: Experiment) -> dict[str, OwnPart]:
 def named_code(experiment: Experiment) -> tuple[str, ...]:
     """The import paths that are imported when an experiment is built, each once."""
     return tuple(
-        dict.fromkeys([*experiment.problem.named_code, *(part.name for part in own_parts(experiment).values())])
+        dict.fromkeys([*experiment.problem.named_code, *(part.name for part in user_functions(experiment).values())])
     )
-
-
-def trusted_file(trusted: str) -> Path | None:
-    """The file that `--trust-module` names; None where it names an import path."""
-    return Path(trusted).absolute() if trusted.endswith(".py") else None
-
-
-def trusted_folders(trusted: Sequence[str]) -> tuple[str, ...]:
-    """The folders of the files that the user trusts; folders that a run file names are not trusted."""
-    files = [trusted_file(each) for each in trusted]
-    return tuple(dict.fromkeys(str(file.parent) for file in files if file is not None))
 
 
 def _import_paths(value: Any) -> Iterator[str]:
