@@ -1,9 +1,8 @@
 #!/bin/bash
-# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each
-#   on 9 MPI ranks: the server, and 8 worker ranks of up to 16 clients each.
-# Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
-# Walltime: 120 s set-up + 0.5 s x 9 ranks + 56 runs of 840 s in all (horizon x stretch of the clock) + 30 s
-#   per run to start and drain + 0.2 s x 5,656 snapshots to evaluate.
+# 560 runs of 'benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml'.
+# Divided among 10 tasks.
+# On 9 MPI ranks, each with a core of its own; the server is the first rank on the first node.
+# Walltime: 120 s set-up + 0.5 s x 9 ranks + 56 runs of 840 s in all (horizon x stretch of the clock) + 30 s per run to start and drain + 0.2 s x 5,656 snapshots to evaluate.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
 #PBS -N M_1_n_128_non_i
@@ -24,4 +23,7 @@ areabench="$(command -v areabench)"
 
 # A job that is started again continues: runs that are done are not repeated.
 mpirun --hostfile "$PBS_NODEFILE" -n 9 --map-by core --bind-to core \
-  "$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --output runs/M_1_n_128_non_iid-mpi --progress never --transport mpi --on-ranks --share "$PBS_ARRAY_INDEX/10"
+"$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --progress never \
+  --transport mpi --on-ranks \
+  --share "$PBS_ARRAY_INDEX/10" \
+  --output runs/M_1_n_128_non_iid-mpi

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each
-#   in the simulator, on 8 cores.
+# 560 runs of 'benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml'.
+# Divided among 10 tasks.
 # Walltime: 120 s set-up + 0.5 ms x 1,370,432 gradient steps (evaluation included) of 56 runs on 8 cores.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
@@ -20,4 +20,7 @@ export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread 
 areabench="$(command -v areabench)"
 
 # A job that is started again continues: runs that are done are not repeated.
-"$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --output runs/M_1_n_128_non_iid --progress never --jobs 8 --share "$PBS_ARRAY_INDEX/10"
+"$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --progress never \
+  --jobs 8 \
+  --share "$PBS_ARRAY_INDEX/10" \
+  --output runs/M_1_n_128_non_iid

@@ -1,10 +1,7 @@
 #!/bin/bash
-# One run of benchmarks/experiments/paper/paper.toml on 129 MPI ranks: the server, and 128 worker ranks of one
-#   client each.
-# Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
-# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s
-#   per run to start and drain + 0.2 s x 151 snapshots to evaluate.
-# A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4).
+# 1 run of 'benchmarks/experiments/paper/paper.toml'.
+# On 129 MPI ranks, each with a core of its own; the server is the first rank on the first node.
+# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s per run to start and drain + 0.2 s x 151 snapshots to evaluate.
 # Submit it with `sbatch FILE` in the folder that the paths below start at.
 #SBATCH --job-name=paper-area-1
 #SBATCH --nodes=4
@@ -43,5 +40,6 @@ if [ -e "$run_file" ]; then
   esac
 fi
 
+# A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4).
 srun --mpi=pmix --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 \
-  "$areabench" "${task[@]}" --progress never
+"$areabench" "${task[@]}" --progress never

@@ -1,27 +1,33 @@
 """`areabench job`: a job script for an experiment or a sweep, with the resources and the walltime that it needs.
 
-The scripts are in `job_templates`: the head of a scheduler, and what the job does. `{{name}}` stands for a value.
+The scripts are in `job_templates`: the head of a scheduler, and what the job does. `{{name}}` stands for a value, and
+a line whose value is missing is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.cli import Command, CommandContext
 from areabench.cli.options import force_option, positive, run_file, set_option
 from areabench.errors import UserError
 
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
 _MPIS = ("openmpi", "mpich")  # or what behaves like it
 _WARNING_S = 60  # between the signal at which a run writes its checkpoint and stops, and the end of the walltime
 _PBS_NAME_LENGTH = 15  # characters; newer versions take more
 _SITE_WORD = re.compile(r"[A-Za-z0-9_.,:@/+=-]+")
-_DIRECTIVE = re.compile(r"-{0,2}([A-Za-z][A-Za-z0-9-]*)(?:=([!-~]+))?")  # name, and a value of printable characters
+_DIRECTIVE = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9-]*(=[!-~]+)?")  # name, and a value of printable characters
+_FIELD = re.compile(r"\{\{(\w+)\}\}")  # of a template
 
 
 def job_options(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +90,7 @@ def job_command(options: argparse.Namespace, context: CommandContext) -> int:
     _complete_options(options)
     _check_options(options)
     work = job_work(options)
-    script = _script(options, work)
+    script = job_script(options, work)
     _warn_of_wheel(options)
     if work.is_tuned and options.array is not None:
         print(
@@ -175,17 +181,12 @@ def _warn_of_wheel(options: argparse.Namespace) -> None:
 
 
 class JobWork(NamedTuple):
-    """The runs of a job."""
+    """The runs of a job, which each task of it makes one after the other."""
 
     name: str
+    tasks: list[list[Experiment]]
     is_sweep: bool
-    is_tuned: bool
-    runs: int
-    ranks: int  # 0 in the simulator
-    has_helper: bool  # a rank of its own
-    walltime: str  # HH:MM:SS, of the longest task
-    estimate: str  # how the walltime comes about
-    trust: str = ""  # options with which a single run is resumed that calls code of the user's own
+    is_tuned: bool = False
 
 
 def job_work(options: argparse.Namespace) -> JobWork:
@@ -195,249 +196,164 @@ def job_work(options: argparse.Namespace) -> JobWork:
     from areabench.settings.keys import slug
     from areabench.settings.toml import read_text, read_toml
     from areabench.sweeps.plan import Share, expected_tests, load_sweep
-    from areabench.sweeps.walltime import walltime_in_simulator, walltime_on_mpi
 
     file = options.file
-    is_tuned = False
-    trust = ""
     table = read_toml(read_text(file), str(file))
-    is_sweep = "sweep" in table or "extends" in table
-    if is_sweep:
-        plan = load_sweep(file, options.overrides, options.trials)
-        count = options.array or 1
-        if count > len(plan.members):
-            raise UserError(f"--array {count}: use at most {len(plan.members)}, the number of runs in the sweep")
-        shares = [Share(number, count).taken_from(plan).members for number in range(1, count + 1)]
-        if plan.file is not None:  # tuned: each share makes its part of the test runs too
-            is_tuned = True
-            tests = expected_tests(plan.file)
-            shares = [(*share, *tests[number::count]) for number, share in enumerate(shares)]
-        name = plan.name
-        tasks = [[member.experiment for member in share if member.experiment is not None] for share in shares]
-    else:
-        if options.trials is not None or options.array is not None:
-            option = "--trials" if options.trials is not None else "--array"
-            raise UserError(f"{option}: {file} is one run; add a section [sweep] to it, or leave {option} out")
+    if "sweep" not in table and "extends" not in table:
+        for option, value in (("--trials", options.trials), ("--array", options.array)):
+            if value is not None:
+                raise UserError(f"{option}: {file} is one run; add a section [sweep] to it, or leave {option} out")
         experiment = load_experiment(file, options.overrides)
         name = f"{experiment.name}-{slug(experiment.method.name)}-{experiment.seed}"
-        trust = trust_options(experiment)
-        tasks = [[experiment]]
-    runs = [run for task in tasks for run in task]
-    has_helper = any(run.privacy is not None for run in runs)
-    ranks = 0
-    if options.transport == "mpi":
+        return JobWork(name, [[experiment]], is_sweep=False)
+    plan = load_sweep(file, options.overrides, options.trials)
+    count = options.array or 1
+    if count > len(plan.members):
+        raise UserError(f"--array {count}: use at most {len(plan.members)}, the number of runs in the sweep")
+    tasks = []
+    for number in range(count):
+        members = [*Share(number + 1, count).taken_from(plan).members]
+        if plan.file is not None:  # tuned: each share makes its part of the test runs too
+            members += expected_tests(plan.file)[number::count]
+        tasks.append([member.experiment for member in members if member.experiment is not None])
+    return JobWork(plan.name, tasks, is_sweep=True, is_tuned=plan.file is not None)
+
+
+# -------------------------------------------------------------------------------------------------- the script
+
+
+def job_script(options: argparse.Namespace, work: JobWork) -> str:
+    """The templates of the scheduler and of what is run, with the options and what follows from them."""
+    from areabench.engine.plugins.trust import trust_options
+    from areabench.sweeps.walltime import walltime_in_simulator, walltime_on_mpi
+    from areabench.views.styled import counted
+
+    on_slurm = options.scheduler == "slurm"
+    on_mpi = options.transport == "mpi"
+    runs = [run for task in work.tasks for run in task]
+    ranks = 1
+    if on_mpi:
         clients = max(run.clients.count for run in runs)
         if options.clients_per_rank > clients:
             raise UserError(
                 f"--clients-per-rank {options.clients_per_rank}: there are {clients} clients; use a number from 1 to "
                 f"{clients}"
             )
-        ranks = 1 + has_helper + -(-clients // options.clients_per_rank)
-    if options.nodes > max(ranks, 1):
+        has_helper = any(run.privacy is not None for run in runs)
+        ranks = 1 + has_helper + math.ceil(clients / options.clients_per_rank)
+    if options.nodes > ranks:
         raise UserError(f"--nodes {options.nodes}: there are only {ranks} ranks; use that many nodes or fewer")
-    walltime = options.walltime
-    estimate = "as asked for"
-    if walltime is None:
-        longest = max(
-            walltime_on_mpi(task, ranks) if ranks else walltime_in_simulator(task, options.cores) for task in tasks
-        )
-        minutes = -(-longest.seconds // 60)
-        walltime = f"{minutes // 60:02.0f}:{minutes % 60:02.0f}:00"
-        estimate = longest.sum
-    return JobWork(name, is_sweep, is_tuned, len(runs), ranks, has_helper, walltime, estimate, trust)
 
-
-# -------------------------------------------------------------------------------------------------- the script
-
-
-def _script(options: argparse.Namespace, work: JobWork) -> str:
-    """The templates with their values; a line that is empty once these are filled in is left out."""
-    on_slurm = options.scheduler == "slurm"
-    by_srun = work.ranks > 0 and options.launcher == "srun"
-    directives = list(_slurm_directives(options, work) if on_slurm else _pbs_directives(options, work))
-    taken = set(map(_subject, [*directives, *_template(options.scheduler).splitlines()]))
-    for directive in options.directives:
-        line = _directive_line(options.scheduler, directive)
-        if _subject(line) in taken:
-            raise UserError(
-                f"--directive {directive}: the script has that line; use the option of `areabench job` for it"
-            )
-        directives.append(line)
-        taken.add(_subject(line))
-
-    before = []
-    start = []
-    if by_srun and options.mpi == "mpich":
-        before.append(_template("fresh_step"))
-    if not work.is_sweep and on_slurm and not by_srun:  # srun gets the signal itself
-        before.append(_template("passing_on"))
-        start.append("passing_on")
-    if not work.is_sweep and not on_slurm:
-        before.append("# PBS does not warn: the run is told to stop while there is time for its checkpoint.")
-        hours, minutes, seconds = map(int, work.walltime.split(":"))
-        limit_s = 3600 * hours + 60 * minutes + seconds
-        warned_after_s = max(limit_s - _WARNING_S, limit_s // 2)
-        start.append(f"timeout --foreground --preserve-status --signal=USR1 {warned_after_s}")
-    if work.ranks:
-        start.append(_launcher(options, work))
-
+    changes = [word for each in options.overrides for word in ("--set", each)]
     environment = [f"module load {shlex.quote(module)} || exit 1" for module in options.modules]
     if options.venv is not None:
         environment.append(f"source {shlex.quote(str(options.venv / 'bin' / 'activate'))} || exit 1")
-    changes = [word for each in options.overrides for word in ("--set", each)]
-    values = {
-        "purpose": "\n".join(_comments(options, work)),
-        "directives": "\n".join(directives),
-        "environment": "\n".join(environment),
-        "experiment": shlex.join([str(options.file), *changes]),
-        "before": "\n\n".join(before),
-        "start": "".join(f"{line} \\\n" for line in start) + "  " * (work.ranks > 0),
-    }
-    output = options.runs or Path("runs") / f"{work.name}{'-mpi' * (work.ranks > 0)}"
-    if work.is_sweep:
-        values |= {"command": "sweep", "options": _sweep_options(options, work)}
-    else:
-        output = run_file(f"{output}.h5" if options.runs is None else str(output))
-        values |= {"command": "run" if work.ranks else "simulate", "options": f" {work.trust}" * bool(work.trust)}
-    values["output"] = shlex.quote(str(output))
-    head = _filled(_template(options.scheduler), values)
-    return head + _filled(_template("sweep" if work.is_sweep else "run"), values)
-
-
-def _template(name: str) -> str:
-    return Path(__file__).with_name("job_templates").joinpath(f"{name}.sh").read_text(encoding="utf-8").rstrip("\n")
-
-
-def _filled(template: str, values: Mapping[str, str]) -> str:
-    lines = []
-    for line in template.splitlines():
-        filled = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], line)
-        if filled or not line:
-            lines.append(f"{filled}\n")
-    return "".join(lines)
-
-
-def _comments(options: argparse.Namespace, work: JobWork) -> Iterator[str]:
-    """What the script runs, and where, in lines of at most 110 characters."""
-    import textwrap
-
-    file = "".join(letter if letter.isprintable() else "?" for letter in str(options.file))  # a comment is one line
-    what = f"The sweep {file}, {work.runs:,} run{'s' * (work.runs != 1)}" if work.is_sweep else f"One run of {file}"
-    if options.array is not None:
-        what += f", divided among {options.array} tasks, each"
-    texts = []
-    if work.ranks:
-        clients = "one client"
-        if options.clients_per_rank > 1:
-            clients = f"up to {options.clients_per_rank} clients"
-        workers = work.ranks - 1 - work.has_helper
-        apart = "the server, the helper" if work.has_helper else "the server"
-        texts.append(
-            f"{what} on {work.ranks} MPI ranks: {apart}, and {workers} worker rank{'s' * (workers != 1)} of {clients} "
-            "each."
-        )
-        texts.append("Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.")
-    else:
-        texts.append(f"{what} in the simulator, on {options.cores} core{'s' * (options.cores != 1)}.")
-    texts.append(f"Walltime: {work.estimate}.")
+    path = options.runs or Path("runs") / f"{work.name}{'-mpi' if on_mpi else ''}"
     if not work.is_sweep:
-        texts.append("A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4).")
-    for text in texts:
-        yield from textwrap.wrap(text, 110, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
-
-
-def _slurm_directives(options: argparse.Namespace, work: JobWork) -> Iterator[str]:
-    signal = None
-    if not work.is_sweep:  # to the tasks of srun, or else to the script, which passes it on
-        signal = f"{'' if work.ranks and options.launcher == 'srun' else 'B:'}USR1@{_WARNING_S}"
-    values = {
-        "job-name": _job_name(work),
-        "nodes": options.nodes,
-        "ntasks": work.ranks or 1,
-        "ntasks-per-node": -(-work.ranks // options.nodes) if options.nodes > 1 else None,
-        "cpus-per-task": 1 if work.ranks else options.cores,
-        "threads-per-core": 1,
-        "array": None if options.array is None else f"1-{options.array}",
-        "time": work.walltime,
-        "account": options.account,
-        "partition": options.queue,
-        "mem-per-cpu": None if options.memory_mb is None else f"{options.memory_mb}M",
-        "signal": signal,
-        "output": "%x-%j.out" if options.array is None else "%x-%A_%a.out",
+        path = run_file(f"{path}.h5" if options.runs is None else str(path))
+    values: dict[str, object] = vars(options) | {
+        "what": f"{counted(len(runs), 'run')} of {ascii(str(options.file))}.",  # a comment is one line
+        "name": re.sub(r"[^A-Za-z0-9_.-]", "_", work.name),
+        "ranks": ranks,
+        "ranks_per_node": math.ceil(ranks / options.nodes) if options.nodes > 1 else None,
+        "cores_per_rank": 1 if on_mpi else options.cores,
+        "log": "%x-%j.out" if options.array is None else "%x-%A_%a.out",
+        "exclusive": "exclusive" if options.exclusive else None,
+        "place": "scatter:excl" if options.exclusive else "scatter",
+        "environment": "\n".join(environment) or None,
+        "experiment": shlex.join([str(options.file), *changes]),
+        "output": shlex.quote(str(path)),
     }
-    yield from (f"#SBATCH --{name}={value}" for name, value in values.items() if value is not None)
-    if options.exclusive:
-        yield "#SBATCH --exclusive"
+    if options.walltime is None:
+        if on_mpi:
+            longest = max(walltime_on_mpi(task, ranks) for task in work.tasks)
+        else:
+            longest = max(walltime_in_simulator(task, options.cores) for task in work.tasks)
+        hours, minutes = divmod(math.ceil(longest.seconds / 60), 60)
+        values |= {"walltime": f"{hours:02}:{minutes:02}:00", "estimate": longest.sum}
+    hours, minutes, seconds = map(int, str(values["walltime"]).split(":"))
+    limit_s = 3600 * hours + 60 * minutes + seconds
+
+    if on_mpi:
+        values |= {"mpi_ranks": ranks, "on_ranks": "--on-ranks"}
+    else:
+        values["jobs"] = options.cores
+    by_srun = on_mpi and options.launcher == "srun"
+    if by_srun:
+        # Ranks find each other through PMIx in Open MPI, and through PMI-2 in MPICH.
+        values["interface"] = "pmi2" if options.mpi == "mpich" else "pmix"
+        if options.mpi == "mpich":
+            values["fresh_step"] = _filled("fresh_step", {})
+    elif on_mpi:
+        hosts = ""
+        if not on_slurm:
+            hosts = f'{"--hostfile" if options.mpi == "openmpi" else "-f"} "$PBS_NODEFILE" '
+        binding = "--map-by core --bind-to core" if options.mpi == "openmpi" else "-bind-to core"
+        values["mpirun_options"] = f"{hosts}-n {ranks} {binding}"
+
+    if on_slurm:
+        values["folder"] = "SLURM_SUBMIT_DIR"
+        values["task"] = "SLURM_ARRAY_TASK_ID"
+        if by_srun and not work.is_sweep:
+            values["signal"] = "USR1"  # for the tasks of srun
+        elif not work.is_sweep:  # for the script
+            values |= {"signal": "B:USR1", "passing_on": _filled("passing_on", {}), "pass_on": "passing_on"}
+    else:
+        values["folder"] = "PBS_O_WORKDIR"
+        values["task"] = "PBS_ARRAY_INDEX"
+        # PBS has short names that begin with a letter.
+        prefix = "" if work.name[:1].isalpha() else "job-"
+        values["name"] = f"{prefix}{values['name']}"[:_PBS_NAME_LENGTH]
+        # The ranks are spread evenly over the nodes; where that does not come out even, the first ones get one more.
+        each, more = divmod(ranks if on_mpi else options.cores, options.nodes)
+        chunks = []
+        for nodes, cores in ((more, each + 1), (options.nodes - more, each)):
+            if nodes:
+                processes = f":mpiprocs={cores}" if on_mpi else ""
+                memory = "" if options.memory_mb is None else f":mem={options.memory_mb * cores}mb"
+                chunks.append(f"{nodes}:ncpus={cores}{processes}{memory}")
+        values["chunks"] = "+".join(chunks)
+        values["warned_after_s"] = max(limit_s - _WARNING_S, limit_s // 2)
+    if not work.is_sweep:
+        trust = trust_options(runs[0])
+        values |= {"command": "run" if on_mpi else "simulate", "trust": f" {trust}" if trust else ""}
+    head = _filled(options.scheduler, values)
+    return f"{head}{_directive_lines(options, head)}\n{_filled('sweep' if work.is_sweep else 'run', values)}"
 
 
-def _pbs_directives(options: argparse.Namespace, work: JobWork) -> Iterator[str]:
-    name = _job_name(work)
-    yield f"#PBS -N {(name if name[:1].isalpha() else f'job-{name}')[:_PBS_NAME_LENGTH]}"  # begins with a letter
-    # The ranks are spread evenly over the nodes; where that does not come out even, the first ones get one more.
-    each, more = divmod(work.ranks or options.cores, options.nodes)
-    chunks = []
-    for nodes, cores in ((more, each + 1), (options.nodes - more, each)):
-        if nodes:
-            ranks = f":mpiprocs={cores}" if work.ranks else ""
-            memory = "" if options.memory_mb is None else f":mem={options.memory_mb * cores}mb"
-            chunks.append(f"{nodes}:ncpus={cores}{ranks}{memory}")
-    yield f"#PBS -l select={'+'.join(chunks)}"
-    yield f"#PBS -l place=scatter{':excl' * options.exclusive}"
-    yield f"#PBS -l walltime={work.walltime}"
-    for option, value in (("J", options.array and f"1-{options.array}"), ("A", options.account), ("q", options.queue)):
-        if value is not None:
-            yield f"#PBS -{option} {value}"
+def _filled(name: str, values: Mapping[str, object]) -> str:
+    """A template with its values; a line with a value that is missing or None is left out."""
+    template = Path(__file__).with_name("job_templates") / f"{name}.sh"
+    lines = []
+    for line in template.read_text(encoding="utf-8").splitlines():
+        if all(values.get(field) is not None for field in _FIELD.findall(line)):
+            lines.append(_FIELD.sub(lambda found: str(values[found[1]]), line))
+    return "\n".join(lines) + "\n"
 
 
-def _job_name(work: JobWork) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", work.name)
-
-
-def _directive_line(scheduler: str, directive: str) -> str:
-    """A directive as the scheduler reads it."""
-    match = _DIRECTIVE.fullmatch(directive)
-    assert match is not None
-    name, value = match.groups(default="")
-    if scheduler == "pbs":
-        return f"#PBS -{name} {value}".rstrip()
-    if len(name) == 1:
-        return f"#SBATCH -{name} {value}".rstrip()
-    return f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}"
+def _directive_lines(options: argparse.Namespace, head: str) -> str:
+    """The lines of `--directive`, none of which may set what the head of the script sets already."""
+    lines: list[str] = []
+    for directive in options.directives:
+        name, _, value = directive.lstrip("-").partition("=")
+        if options.scheduler == "pbs":
+            line = f"#PBS -{name} {value}".rstrip()
+        elif len(name) == 1:
+            line = f"#SBATCH -{name} {value}".rstrip()
+        else:
+            line = f"#SBATCH --{name}={value}".removesuffix("=")
+        if _subject(line) in map(_subject, [*head.splitlines(), *lines]):
+            raise UserError(
+                f"--directive {directive}: the script has that line; use the option of `areabench job` for it"
+            )
+        lines.append(line)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _subject(line: str) -> str:
     """What a directive sets: `#SBATCH --time`, `#PBS -N`, `#PBS -l walltime`."""
     words = line.partition("=")[0].split()
     return " ".join(words if words[1:2] in (["-l"], ["-W"]) else words[:2])
-
-
-def _launcher(options: argparse.Namespace, work: JobWork) -> str:
-    """The start of a command that gives each rank a core."""
-    if options.launcher == "srun":  # ranks find each other through PMIx in Open MPI, and through PMI-2 in MPICH
-        interface = "pmi2" if options.mpi == "mpich" else "pmix"
-        return f"srun --mpi={interface} --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1"
-    hosts = ""
-    if options.scheduler == "pbs":
-        hosts = f'{"--hostfile" if options.mpi == "openmpi" else "-f"} "$PBS_NODEFILE" '
-    binding = "--map-by core --bind-to core" if options.mpi == "openmpi" else "-bind-to core"
-    return f"mpirun {hosts}-n {work.ranks} {binding}"
-
-
-def _sweep_options(options: argparse.Namespace, work: JobWork) -> str:
-    """What follows the file of a sweep and its folder."""
-    words = []
-    if options.trials is not None:
-        words.append(f"--trials {options.trials}")
-    if work.ranks:
-        words.append("--transport mpi --on-ranks")
-    elif options.scheduler == "slurm":
-        words.append('--jobs "$SLURM_CPUS_PER_TASK"')
-    else:
-        words.append(f"--jobs {options.cores}")
-    if options.array is not None:
-        task = "SLURM_ARRAY_TASK_ID" if options.scheduler == "slurm" else "PBS_ARRAY_INDEX"
-        words.append(f'--share "${task}/{options.array}"')
-    return "".join(f" {word}" for word in words)
 
 
 COMMAND = Command(
