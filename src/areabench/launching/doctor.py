@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
@@ -33,13 +33,7 @@ import psutil
 from areabench import __version__
 from areabench.errors import UserError, one_line
 from areabench.host import own_cores
-from areabench.launching.families import (
-    Family,
-    family_in,
-    is_wheel,
-    mpi4py_folder,
-    version_in,
-)
+from areabench.launching.families import Family, family_in, is_wheel, mpi4py_folder, version_in
 from areabench.launching.mpirun import (
     SHARED,
     Launcher,
@@ -104,7 +98,7 @@ def examine(
     """All findings; a check that fails itself is one too, not the end of all others."""
     cores = len(own_cores())
     library = find_library(environment)
-    family = library.family if isinstance(library, Library) else None
+    family = None if isinstance(library, Finding) else library.family
     checks: dict[str, Callable[[], Finding]] = {
         "areabench": check_versions,
         "mpi4py": check_mpi4py,
@@ -150,11 +144,6 @@ class Library:
         """Its family; None where not known."""
         return family_in(self.says)
 
-    @property
-    def name(self) -> str:
-        """Family and version, as Open MPI 5.0.11."""
-        return f"{self.family or self.says.split(',')[0]} {version_in(self.says)}".strip()
-
 
 def check_mpi4py() -> Finding:
     """The version of mpi4py and how it was built."""
@@ -169,29 +158,30 @@ def check_mpi4py() -> Finding:
     return _ok(f"{number}, {built}")
 
 
-def find_library(environment: Mapping[str, str]) -> Library | ProgramResult:
-    """The library that mpi4py loads, asked in another process; the result of that process where it found none."""
-    asked = {**environment, "MPI4PY_RC_INITIALIZE": "0"}
+def find_library(environment: Mapping[str, str]) -> Library | Finding:
+    """The library that mpi4py loads, asked in another process; what is wrong where it loads none."""
     command = [sys.executable, "-P", "-m", "areabench.launching.doctor_ranks", "facts"]
-    ended = run_limited(command, asked, FACTS_LIMIT_S)
-    answers = _answers(ended)
-    return Library(answers[0]["library"], answers[0]["path"]) if answers else ended
-
-
-def check_library(found: Library | ProgramResult) -> Finding:
-    """The MPI library, and whether it is from a wheel or the system's."""
-    if isinstance(found, Library):
-        beside = found.path.startswith(str(Path(sys.prefix).resolve()))
-        origin = "from a wheel beside this Python" if beside else "the system's"
-        return _ok(f"{found.name}, {origin}{f': {found.path}' if found.path else ''}")
-    if found.end == ProgramEnd.TIME_OUT:
+    try:
+        ended = run_limited(command, {**environment, "MPI4PY_RC_INITIALIZE": "0"}, FACTS_LIMIT_S)
+    except subprocess.TimeoutExpired:
         remedy = "see whether the file system of this Python answers, then `make install` again"
         return _fail(f"not loaded within {FACTS_LIMIT_S:g} s", remedy)
-    reason = found.errors.strip().splitlines()[-1:] or [
-        found.complaint
-    ]  # mpi4py names all that it tried, the last last
-    remedy = f"load your site's MPI module, or {_INSTALL}"
-    return _fail(f"cannot be loaded: {reason[0][:160]}", remedy)
+    except OSError as error:
+        return _fail(f"cannot be loaded: {error.strerror}", "make this Python's environment again")
+    if answers := _answers(ended):
+        return Library(answers[0]["library"], answers[0]["path"])
+    *_, reason = ["no message", *ended.stderr.strip().splitlines()]  # mpi4py names all that it tried, the last last
+    return _fail(f"cannot be loaded: {reason[:160]}", f"load your site's MPI module, or {_INSTALL}")
+
+
+def check_library(found: Library | Finding) -> Finding:
+    """The MPI library, and whether it is from a wheel or the system's."""
+    if isinstance(found, Finding):
+        return found
+    beside = found.path.startswith(str(Path(sys.prefix).resolve()))
+    origin = "from a wheel beside this Python" if beside else "the system's"
+    name = f"{found.family or found.says.split(',')[0]} {version_in(found.says)}".strip()
+    return _ok(f"{name}, {origin}{f': {found.path}' if found.path else ''}")
 
 
 def check_launcher(family: Family | None) -> Finding:
@@ -210,7 +200,12 @@ def check_launcher(family: Family | None) -> Finding:
 
 def check_path(family: Family | None) -> Finding:
     """The programs behind mpirun, mpiexec and srun on the path."""
-    found = [_asked(path) for path in map(shutil.which, ("mpirun", "mpiexec", "srun")) if path]
+    found = []
+    for path in filter(None, map(shutil.which, ("mpirun", "mpiexec", "srun"))):
+        try:
+            found.append(ask_launcher(path))
+        except UserError:
+            found.append(Launcher(path, ""))
     text = ", ".join(map(str, found)) or "no mpirun, mpiexec or srun"
     broken = [launcher.path for launcher in found if not launcher.says and not launcher.path.endswith("srun")]
     if broken:
@@ -220,14 +215,6 @@ def check_path(family: Family | None) -> Finding:
         remedy = f"not of the MPI that mpi4py uses ({family}): {', '.join(foreign)}; {right_launcher()}"
         return _warn(text, remedy)
     return _ok(text)
-
-
-def _asked(path: str) -> Launcher:
-    """A launcher; its version text is empty where it cannot be asked."""
-    try:
-        return ask_launcher(path)
-    except UserError:
-        return Launcher(path, "")
 
 
 def check_scheduler(environment: Mapping[str, str]) -> Finding:
@@ -246,40 +233,30 @@ def check_two_ranks(environment: Mapping[str, str], limit_s: float = MESSAGE_LIM
         command = rank_command(2, ["-P", "-m", "areabench.launching.doctor_ranks", "message"])
     except UserError as error:
         return _fail(f"not started: {str(error).partition(';')[0]}", "fix the lines above")
-    return judge_message(run_limited(command, environment, limit_s), command[0], limit_s)
-
-
-def judge_message(ended: ProgramResult, launcher: str, limit_s: float) -> Finding:
-    """The finding from a launch of two ranks."""
-    if ended.end == ProgramEnd.NOT_STARTED:
-        remedy = "install MPI again or load another"
-        return _fail(f"{launcher} cannot be started: {ended.errors}", remedy)
-    if ended.end == ProgramEnd.TIME_OUT:
+    launcher = command[0]
+    try:
+        ended = run_limited(command, environment, limit_s)
+    except subprocess.TimeoutExpired:
         remedy = f"look for a firewall, a full /dev/shm or a host name without address; try `{launcher} -n 2 hostname`"
         return _fail(f"no message within {limit_s:g} s; the ranks were ended", remedy)
     answers = _answers(ended)
     if answers and all(answer["size"] == 1 for answer in answers):
         text = f"{launcher} starts {len(answers)} ranks that are each alone: it is of another MPI than mpi4py"
         return _fail(text, "use the launcher of the library above, or `make install MPI=...`")
-    first = next((answer for answer in answers if answer["rank"] == 0), None)
-    if ended.code != 0 or first is None:
-        text = f"{launcher} ended with exit code {ended.code}: {ended.complaint}"
-        return _fail(text, f"try `{launcher} -n 2 hostname`; its output says more")
-    return _ok(f"a message passes both ways, {first['latency_us']:.1f} us one way")
+    latencies_us = [answer["latency_us"] for answer in answers if answer["rank"] == 0]
+    if ended.returncode == 0 and latencies_us:
+        return _ok(f"a message passes both ways, {latencies_us[0]:.1f} us one way")
+    # The exception that ended it, or else the first line with letters, says most.
+    lines = [line.strip() for line in f"{ended.stderr}\n{ended.stdout}".splitlines()]
+    exceptions = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failure)\b", line)]
+    telling = exceptions[-1:] or [line for line in lines if re.search(r"[^\W\d_]", line)] or ["no message"]
+    text = f"{launcher} ended with exit code {ended.returncode}: {telling[0][:200]}"
+    return _fail(text, f"try `{launcher} -n 2 hostname`; its output says more")
 
 
-def _answers(ended: ProgramResult) -> list[dict[str, Any]]:
-    """The records that ranks have printed, one per line."""
-    found = []
-    for line in ended.output.splitlines():
-        start = line.find("{")  # a launcher may put the rank's number before it
-        try:
-            record = json.loads(line[start:]) if start >= 0 else None
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            found.append(record)
-    return found
+def _answers(ended: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """The records that ranks have printed, one per line; a launcher may put the rank's number before it."""
+    return [json.loads(record) for record in re.findall(r"\{.*\}", ended.stdout)]
 
 
 def check_cores(cores: int, ranks: int) -> Finding:
@@ -320,9 +297,13 @@ def check_bytecode(packages: Sequence[str] = ("numpy", "mpi4py", "areabench")) -
 def check_sleep() -> Finding:
     """How late sleeps end, with the timer that runs use."""
     sharpen_sleep()
-    late_s = sorted(_late_s() for _ in range(_SLEEPS))
+    late_s = []
+    for _ in range(_SLEEPS):
+        begun_s = time.perf_counter()
+        time.sleep(_SLEEP_S)
+        late_s.append(time.perf_counter() - begun_s - _SLEEP_S)
     middle_s = statistics.median(late_s)
-    text = f"1 ms of sleep is {middle_s * 1e3:.2f} ms late (median of {_SLEEPS}), {late_s[-1] * 1e3:.2f} ms at worst"
+    text = f"1 ms of sleep is {middle_s * 1e3:.2f} ms late (median of {_SLEEPS}), {max(late_s) * 1e3:.2f} ms at worst"
     if middle_s <= _LATE_S:
         return _ok(text)
     remedy = (
@@ -331,18 +312,13 @@ def check_sleep() -> Finding:
     return _warn(text, remedy)
 
 
-def _late_s() -> float:
-    begun_s = time.perf_counter()
-    time.sleep(_SLEEP_S)
-    return time.perf_counter() - begun_s - _SLEEP_S
-
-
 def check_cache(cache: Path) -> Finding:
     """Whether data sets can be unpacked, and whether MNIST is."""
-    held = "MNIST is unpacked" if image_folder(cache, MNIST).is_dir() else "MNIST is not unpacked yet"
+    is_there = image_folder(cache, MNIST).is_dir()
+    held = "MNIST is unpacked" if is_there else "MNIST is not unpacked yet"
     if problem := _unwritable(_existing(cache)):
-        mark = Mark.WARN if image_folder(cache, MNIST).is_dir() else Mark.FAIL
-        return Finding("", mark, f"{cache}: {problem}; {held}", "set AREABENCH_CACHE to a writable folder")
+        found = _warn if is_there else _fail
+        return found(f"{cache}: {problem}; {held}", "set AREABENCH_CACHE to a writable folder")
     return _ok(f"{cache}: writable, {held}")
 
 
@@ -374,8 +350,8 @@ def check_disc(runs: Path) -> Finding:
     text = f"{_size(free)} free for {runs}"
     if free >= _FEW_BYTES:
         return _ok(text)
-    mark = Mark.WARN if free >= _LEAST_BYTES else Mark.FAIL
-    return Finding("", mark, text, "make room, choose another folder with --output, or keep fewer snapshots")
+    found = _warn if free >= _LEAST_BYTES else _fail
+    return found(text, "make room, choose another folder with --output, or keep fewer snapshots")
 
 
 def check_memory(ranks: int) -> Finding:
@@ -446,66 +422,21 @@ def _size(count: float) -> str:
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
-class ProgramEnd(Enum):
-    """How a program ended."""
-
-    EXITED = auto()
-    NOT_STARTED = auto()
-    TIME_OUT = auto()
-
-
-@dataclass(frozen=True)
-class ProgramResult:
-    """A program that has ended: its exit code (0 where it has none), output and errors."""
-
-    end: ProgramEnd
-    code: int
-    output: str
-    errors: str
-
-    @property
-    def complaint(self) -> str:
-        """The exception that ended it, or the first line with letters in its errors and output."""
-        lines = [line.strip() for line in (self.errors + "\n" + self.output).splitlines()]
-        exceptions = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failure)\b", line)]
-        telling = exceptions[-1:] or [line for line in lines if re.search(r"[^\W\d_]", line)]
-        return telling[0][:200] if telling else "no message"
-
-
-def run_limited(command: Sequence[str], environment: Mapping[str, str], limit_s: float) -> ProgramResult:
-    """Run a command to its end, or end it with all that it has started; never raises for what the command does."""
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+def run_limited(
+    command: Sequence[str], environment: Mapping[str, str], limit_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; at the limit all that it has started is ended, and TimeoutExpired raised."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        env=dict(environment), start_new_session=True,
+    ) as process:  # fmt: skip
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=dict(environment),
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            return ProgramResult(ProgramEnd.NOT_STARTED, 0, "", error.strerror or str(error))
-        try:
-            code = process.wait(limit_s)
-            end = ProgramEnd.EXITED
-        except subprocess.TimeoutExpired:
-            code = 0
-            end = ProgramEnd.TIME_OUT
-        finally:
-            _end(process)
-        texts = []
-        for file in (output, errors):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-    return ProgramResult(end, code, *texts)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and those that it has started, if they have not ended."""
-    if process.poll() is not None:
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            output, errors = process.communicate(timeout=limit_s)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=_GRACE_S)
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
