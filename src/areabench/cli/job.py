@@ -192,7 +192,6 @@ class JobWork(NamedTuple):
 def job_work(options: argparse.Namespace) -> JobWork:
     """The runs that are asked for, from their file."""
     from areabench.experiment.parse import load_experiment
-    from areabench.plugins.trust import trust_options
     from areabench.settings.keys import slug
     from areabench.settings.toml import read_text, read_toml
     from areabench.sweeps.plan import Share, expected_tests, load_sweep
@@ -224,7 +223,7 @@ def job_work(options: argparse.Namespace) -> JobWork:
 
 def job_script(options: argparse.Namespace, work: JobWork) -> str:
     """The templates of the scheduler and of what is run, with the options and what follows from them."""
-    from areabench.engine.plugins.trust import trust_options
+    from areabench.plugins.trust import trust_options
     from areabench.sweeps.walltime import walltime_in_simulator, walltime_on_mpi
     from areabench.views.styled import counted
 
