@@ -303,7 +303,7 @@ class EchoConductor:
     service_s = 0.0
 
     def __init__(self, piece: Piece, link: ServerLink) -> None:
-        self.updates, self.horizon_s, self.calm_until_s = 0, piece.duration_s, piece.duration_s
+        self.updates, self.horizon_s, self.next_check_s = 0, piece.duration_s, piece.duration_s
         self._link, self._clients, self._model = link, piece.clients, np.zeros(piece.dimension, DTYPE)
 
     def start(self) -> None:

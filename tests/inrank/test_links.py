@@ -97,9 +97,9 @@ def take(link: MpiServerLink, count: int) -> list[Update]:
 def dismiss(link: MpiServerLink, clients: int = CLIENTS) -> None:
     """Stop all clients, receive their last messages, close."""
     link.stop_all()
-    farewells = take(link, clients)
-    assert {update.header.flags for update in farewells} == {Flag.LEAVING}
-    assert sorted(update.header.client for update in farewells) == list(range(clients))
+    last_messages = take(link, clients)
+    assert {update.header.flags for update in last_messages} == {Flag.LEAVING}
+    assert sorted(update.header.client for update in last_messages) == list(range(clients))
     link.close()
 
 

@@ -16,7 +16,7 @@ from areabench.host import Process, start_ticks
 from areabench.launching import watch
 from areabench.launching.families import StartedBy
 from areabench.launching.ranks import StartLimit
-from areabench.launching.steps import FOLDER, SPOKEN, START_LIMIT_S, rank_step, reporter
+from areabench.launching.steps import FOLDER, REPORTED, START_LIMIT_S, rank_step, reporter
 from areabench.launching.watch import LaunchWatch, end_ranks, rank_of, supervise
 from areabench.transports.signals import BEGUN, LISTENING
 
@@ -145,7 +145,7 @@ def test_a_death_in_the_run_is_for_the_ranks(launch: Launch) -> None:
 
 
 def test_ranks_that_say_why_they_end_are_believed(launch: Launch) -> None:
-    launch.make(SPOKEN)
+    launch.make(REPORTED)
     launch.dead = {1}
     launch.look(2.0)
     assert launch.deaths() == ""

@@ -59,7 +59,7 @@ class NoRecall:
 class ScriptedLink:
     """A link whose polls return what the script says; after a stop, the clients' last messages follow.
 
-    A failure is a client's last message: no farewell follows it.
+    A failure is a client's last message: no message follows it.
     """
 
     polls: list[list[Update]]

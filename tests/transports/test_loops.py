@@ -145,12 +145,12 @@ def test_a_server_that_has_updates_does_nothing_else_in_between(tmp_path: Path) 
     recorder.close()
 
 
-def test_a_server_that_waits_for_farewells_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_waits_for_last_messages_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = list[float]()
     with serving(tmp_path / "run.h5", EXPERIMENT, ScriptedLink([[], []])) as server:
         monkeypatch.setattr(Backoff, "pause", lambda _backoff, limit_s: pauses.append(limit_s))
         server.stop_clients()
-    assert pauses == [1.0, 1.0, 1.0]  # until the farewells were there, and once after them
+    assert pauses == [1.0, 1.0, 1.0]  # until the last messages were there, and once after them
 
 
 def test_a_server_without_work_sleeps(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The ordinary path of an update leaves the same behind as the careful one: every event, snapshot and count.
+"""The shortcut for an update that is answered by one reply leaves every event, snapshot and count as they are.
 
 So do first orders that are kept as one, and first updates that are kept as arrays.
 """
@@ -22,6 +22,7 @@ from areabench.engine.conductor import Conductor
 from areabench.engine.events import Event, State, Status
 from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import Scenario, build_scenario
+from areabench.engine.server import Server
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure
 from areabench.experiment.experiment import Experiment
@@ -71,33 +72,28 @@ def outcome(scenario: Scenario) -> tuple[list[object], list[object], Status | st
     return recorder.kept, counts(recorder.tally), ended
 
 
-def with_care(run: Callable[[], object]) -> tuple[object, int]:
-    """The outcome of a run in which every update takes the careful path, and how many did; orders leave one by one."""
-    whole, taken = Conductor.__init__, []
-    careful = Conductor._update_with_care
+def without_shortcuts(run: Callable[[], object]) -> object:
+    """The outcome of a run in which every order, also the first ones and a plain reply, is sent by itself."""
+    whole = Conductor.__init__
 
     def build(self: Conductor, *arguments: object, **named: object) -> None:
         whole(self, *arguments, **named)  # type: ignore[arg-type]
-        self._straight, self._deliver_first = False, None
+        self._takes_fast_path, self._deliver_first = False, None
 
-    def counted(self: Conductor, *arguments: object) -> None:
-        taken.append(1)
-        careful(self, *arguments)  # type: ignore[arg-type]
-
-    with patch.object(Conductor, "__init__", build), patch.object(Conductor, "_update_with_care", counted):
-        return run(), len(taken)
+    with patch.object(Conductor, "__init__", build):
+        return run()
 
 
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(experiments(), st.data())
-def test_both_paths_leave_the_same(experiment: Experiment, data: st.DataObject) -> None:
+def test_shortcuts_leave_the_same(experiment: Experiment, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if isinstance(experiment.delays, TraceDelays):
             (folder / TRACE_FILE).write_text(data.draw(traces(experiment.clients.count)), encoding="utf-8")
         scenario = build_scenario(parse_experiment(to_toml(experiment), "random", (), folder), folder)
-        assert outcome(scenario) == with_care(lambda: outcome(scenario))[0]
+        assert outcome(scenario) == without_shortcuts(lambda: outcome(scenario))
 
 
 PLAIN = """
@@ -133,18 +129,16 @@ horizon_s = 2.0
 """
 
 
-def test_a_plain_run_takes_the_ordinary_path(tmp_path: Path) -> None:
+def test_a_plain_run_takes_the_fast_path(tmp_path: Path) -> None:
     scenario = build_scenario(parse_experiment(PLAIN), tmp_path)
-    with patch.object(Conductor, "_update_with_care", side_effect=AssertionError("an update was handled with care")):
-        ordinary = outcome(scenario)
-    careful, taken = with_care(lambda: outcome(scenario))
-    assert ordinary == careful
-    assert isinstance(ordinary[2], Status)
-    assert ordinary[2].state == State.DONE
-    assert taken == ordinary[2].updates > 50
+    with patch.object(Server, "answer", side_effect=AssertionError("an update was not answered by one reply")):
+        fast = outcome(scenario)
+    assert fast == without_shortcuts(lambda: outcome(scenario))
+    assert isinstance(fast[2], Status)
+    assert (fast[2].state, fast[2].updates > 50) == (State.DONE, True)
 
 
-def test_lanes_leave_the_same_on_both_paths(tmp_path: Path) -> None:
+def test_shortcuts_leave_the_same_of_lanes(tmp_path: Path) -> None:
     base = parse_experiment(PLAIN)
     methods = [kind(step_size=size) for kind in (Area, AsFedAvg, FedBuff) for size in (0.1, 0.5)]
     runs = [replace(base, method=method) for method in methods]
@@ -157,6 +151,6 @@ def test_lanes_leave_the_same_on_both_paths(tmp_path: Path) -> None:
             if isinstance(end, LaneEnd)
         ]
 
-    ordinary = left()
-    assert len(ordinary) == len(runs)
-    assert ordinary == with_care(left)[0]
+    fast = left()
+    assert len(fast) == len(runs)
+    assert fast == without_shortcuts(left)

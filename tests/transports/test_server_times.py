@@ -94,7 +94,7 @@ def test_clients_have_ten_seconds_to_send_their_memories(tmp_path: Path, coarse:
 
 
 def test_a_signal_without_a_checkpoint_gives_clients_ten_seconds_to_stop_too(tmp_path: Path, coarse: Clock) -> None:
-    """Ten seconds for the memories, then ten for the farewells; the run has failed, but the job may be killed soon."""
+    """Ten seconds for the memories, then ten for the last messages; the run has failed, the job may be killed soon."""
     scene, begun_s = Scene(tmp_path, KEEP, ScriptedTriggers()), coarse.now_s
     scene.link.clients = 0  # nobody takes leave
     scene.poll(FIRST, scene.signal())
@@ -149,7 +149,7 @@ def test_a_server_does_not_sleep_beyond_a_step_or_the_end(tmp_path: Path, clock:
     assert clock.now_s - begun_s == pytest.approx(0.0029, abs=15e-6)
 
 
-def test_a_server_that_waits_for_farewells_sleeps_a_millisecond_at_most(tmp_path: Path, clock: Clock) -> None:
+def test_a_server_that_waits_for_last_messages_sleeps_a_millisecond_at_most(tmp_path: Path, clock: Clock) -> None:
     server = server_on(ScriptedLink([[] for _ in range(20)]), tmp_path)
     server.stop_clients()
     assert clock.slept[:3] == pytest.approx([10e-6, 15e-6, 22.5e-6])
@@ -294,7 +294,7 @@ def test_a_client_that_fails_at_the_end_fails_the_run(tmp_path: Path) -> None:
         scene.server.run()
 
 
-def test_the_time_from_the_end_to_the_last_farewell_is_told(tmp_path: Path, coarse: Clock) -> None:
+def test_the_time_from_the_end_to_the_last_message_is_told(tmp_path: Path, coarse: Clock) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.poll(FIRST)
     scene.poll(second(0, 1))

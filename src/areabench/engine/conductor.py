@@ -1,7 +1,7 @@
 """One run from start to end, on any clock: feeds the server, records events and snapshots, decides when to stop.
 
 A transport owns time and messages. It calls `start`, then `update` or `timer` for what happens, asks `ended` in
-between, and calls `finish` at the end. Until `calm_until_s` nothing but updates is to be expected, and `ended` need not
+between, and calls `finish` at the end. Until `next_check_s` nothing but updates is to be expected, and `ended` need not
 be asked.
 """
 
@@ -117,16 +117,14 @@ class Conductor:
         self._watched = self._stop.has_target
         self._diverged = ""
         self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
-        self.calm_until_s = -math.inf
+        self.next_check_s = -math.inf
         self.updates = 0
         self.service_s = 0.0  # how long the server took to answer the last update
         self._open_orders = OpenOrders()
         privacy = experiment.privacy
         self._masked = privacy is not None  # updates have no checksum that anybody could compare
         self._refuses_outside = privacy is not None and privacy.outside == "refuse"
-        self._shape = None if payload is None else payload.shape
-        plain = payload is None or (payload.ndim == 1 and payload.dtype.kind == "f")
-        self._straight = server.answers_at_once and plain  # whether updates may take the ordinary path
+        self._takes_fast_path = server.answers_at_once
         self._steps_are_shown = self._record.snapshots == "aggregations"
         self._step_after = math.inf if criterion.updates is None else criterion.updates
         self._refusals: dict[int, int] = {}  # in a row, of each client whose last update was refused
@@ -156,80 +154,55 @@ class Conductor:
     def _look_ahead(self) -> None:
         """Note when the next thing that is not an update is to be expected."""
         calm = self._over_s is None and not self._watched
-        self.calm_until_s = min(self._grid_s, self.horizon_s, self.timer_s) if calm else -math.inf
+        self.next_check_s = min(self._grid_s, self.horizon_s, self.timer_s) if calm else -math.inf
 
     def update(self, update: Update, time_s: float, queue_s: float = 0.0) -> None:
-        """Handle an update at `time_s`, after `queue_s` in a queue: answer at once, step if the criterion says so.
-
-        This is the ordinary path: of an update that is in order, whose client the rule calls again. Every other update
-        takes `_update_with_care`, one thing at a time; both leave the same behind.
-        """
+        """Handle an update at `time_s`, after `queue_s` in a queue: answer it, then step if the criterion says so."""
         if self._grid_s < time_s:
             self.pass_time(time_s)
         header, payload = update
-        client, server, orders = header.client, self._server, self._open_orders
+        (client, number, base_version, drawn_s, realised_s, reply_s, compute_s, flags, local_steps) = header
+        server, recorder, orders = self._server, self._recorder, self._open_orders
         open_order = orders.out.get(client) or orders.find(client)
-        if (
-            open_order is None or not self._straight or self._refusals or orders.queued
-            or header.round != open_order.round or header.base_version != open_order.order.version
-            or (self._shape is not None
-                and (payload.shape != self._shape or not math.isfinite(payload.dot(payload))))
-        ):  # fmt: skip
-            self._update_with_care(update, open_order, time_s, queue_s)
-            return
-        order, number, _ = open_order
-        step = server.take(update, order, time_s)
-        if (reply := server.reply(step, client)) is not None:
-            orders.rounds[client] = number = number + 1
-            orders.local_steps[client] = orders.local_steps.get(client, 0) + (order.local_steps or header.local_steps)
-            orders.out[client] = OpenOrder(reply, number, time_s)
-            self._deliver(reply)
-        else:
-            self._end_round(client, header.local_steps, time_s)
-            self._send(server.follow(step, Flag.NONE, client), time_s)
-        if not self._count_update(update, order.step_size, time_s, queue_s) and self._unnoted:
-            self._settle(time_s)
-
-    def _update_with_care(self, update: Update, open_order: OpenOrder | None, time_s: float, queue_s: float) -> None:
-        """Handle an update that may be refused, whose client has other orders, or that is answered after the step."""
-        server, header = self._server, update.header
         if reason := refusal_reason(update, open_order, self._payload):
             if not self._was_cancelled(header):
-                self.refuse(header.client, reason, time_s, update)
+                self.refuse(client, reason, time_s, update)
             return
         assert open_order is not None
-        if header.flags & _CLIPPED:
-            self._recorder.tally.clipped += 1
-        self._end_round(header.client, header.local_steps, time_s)
-        self._send(server.receive(update, open_order.order, time_s), time_s)
-        self._refusals.pop(header.client, None)
-        if not self._count_update(update, open_order.order.step_size, time_s, queue_s):
-            if server.replies_after:
-                self._send(server.replies(), time_s)
-            if self._unnoted or server.decides:
-                self._settle(time_s)
-
-    def _count_update(self, update: Update, step_size: float, time_s: float, queue_s: float) -> bool:
-        """Count and log an update that was answered at `time_s`, and step if it is due; returns whether it was."""
-        (client, number, base_version, drawn_s, realised_s, reply_s, compute_s, flags, local_steps), payload = update
-        server, recorder = self._server, self._recorder
-        iteration, version = server.iteration, server.version
+        if flags & _CLIPPED:
+            recorder.tally.clipped += 1
+        if self._refusals:
+            self._refusals.pop(client, None)
+        order = open_order.order
+        step = server.take(update, order, time_s)
+        # Nearly always the rule calls just the sender, and no order waits. One order then replaces the other, without
+        # lists of what to send: an update takes 4.3 to 6.4 µs so, and 1.2 µs more otherwise.
+        if self._takes_fast_path and not orders.queued and (reply := server.reply(step, client)) is not None:
+            orders.replace(open_order, reply, local_steps, time_s)
+            self._deliver(reply)
+        else:
+            self._end_round(client, local_steps, time_s)
+            self._send(server.answer(step, client), time_s)
         self.updates += 1
         self.service_s = service_s = self._clock() - time_s
+        iteration, version = server.iteration, server.version
         staleness = version - base_version
         recorder.tally.count_update(time_s, client, staleness)
         if recorder.keeps_events:
             row = (
-                time_s, _UPDATE, client, number, base_version, staleness, iteration, version, step_size, drawn_s,
+                time_s, _UPDATE, client, number, base_version, staleness, iteration, version, order.step_size, drawn_s,
                 realised_s, reply_s, compute_s, queue_s, service_s, flags, 0, local_steps,
                 0 if self._masked else digest(payload),
             )  # fmt: skip
             recorder.event(_make_tuple(Event, row))
         if iteration >= self._iterations:
             self._check_end()
-        elif server.updates_since_step >= self._step_after or server.decides:
-            return self._step_if_due(time_s)
-        return False
+        elif (server.updates_since_step >= self._step_after or server.decides) and self._step_if_due(time_s):
+            return
+        if server.replies_after:
+            self._send(server.replies(), time_s)
+        if self._unnoted or server.decides:
+            self._settle(time_s)
 
     def _end_round(self, client: int, made: int, time_s: float, flag: Flag = Flag.REPLY) -> None:
         """A client is free again; it gets the next order that waits for it, as a reply if it has sent an update."""

@@ -4,7 +4,7 @@
     ORDER   server -> rank     an order header, the model and what is attached to it in one message, or a header alone:
                                an order whose model is the starting point, which every rank knows; stop, cancel,
                                contact, question
-    UPDATE  rank -> server     an update header and the payload in one message, or a header alone (failure, farewell)
+    UPDATE  rank -> server     an update header and the payload in one message, or a header alone (failure, leave)
     FAILURE rank -> server     the text that belongs to a failure, pickled: the only message that is
     MEMORY  rank -> server     a header and what a client remembers, when it is asked to recall it; `round` is the
                                number of the question, `base_version` the round that was asked about
@@ -12,7 +12,7 @@
     MASKS   server -> helper   client and round of each update whose masks the server wants the sum of; nothing: a stop
             helper -> server   a header and that sum, or the text of a refusal behind it
 
-Headers name the client, because a rank may host several. A stop and a farewell are those of the whole rank. Messages of
+Headers name the client, because a rank may host several. A stop and a leave are those of the whole rank. Messages of
 one tag between two ranks never overtake each other, so a stop comes after all orders.
 The records are named tuples: several are made for every update, and a frozen dataclass takes five times as long. Where
 every nanosecond counts they are made by `tuple.__new__`, in half the time.
@@ -95,7 +95,7 @@ class Flag(IntFlag):
 
 AGAIN = Flag.REPLY | Flag.AGAIN  # as `Server.again` sends it
 INTERRUPTS = (Flag.CANCEL, Flag.CONTACT)
-LAST_WORDS = int(Flag.LEAVING)  # messages of clients with this flag or a higher one are their last
+FINAL_FLAGS = int(Flag.LEAVING)  # messages of clients with this flag or a higher one are their last
 USUAL = (Flag.REPLY, Flag.NONE, Flag.FIRST)  # of nearly all orders
 
 
@@ -158,7 +158,7 @@ _ORDER = struct.Struct("<HHIIIqqd")
 _UPDATE = struct.Struct("<HIIqqddddHI")  # protocol version, payload's bytes, and the fields of UpdateHeader
 _UNWRITTEN = bytes([0xFF] * 10)  # protocol version, payload's bytes and client of no message
 _UPDATE_FLAGS = int(Flag.OVERRUN | Flag.CLIPPED | Flag.OUTSIDE)
-_LAST_WORDS = (int(Flag.LEAVING), int(Flag.FAILED))
+_FINAL_FLAGS = (int(Flag.LEAVING), int(Flag.FAILED))
 _new = tuple.__new__
 
 
@@ -197,10 +197,10 @@ def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
 
 
 def read_update(buffer: bytearray | memoryview, clients: Container[int], payload_bytes: int) -> UpdateHeader | Reason:
-    """The header of an update, failure or farewell of one of these clients, or why a message is none of them."""
+    """The header of an update, failure or last message of one of these clients, or why a message is none of them."""
     fields = _UPDATE.unpack_from(buffer)
     protocol, size, flags = fields[0], fields[1], fields[9]
-    if protocol != PROTOCOL_VERSION or (flags > _UPDATE_FLAGS and flags not in _LAST_WORDS):
+    if protocol != PROTOCOL_VERSION or (flags > _UPDATE_FLAGS and flags not in _FINAL_FLAGS):
         return Reason.PROTOCOL
     if fields[2] not in clients:
         return Reason.CLIENT

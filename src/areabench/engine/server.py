@@ -65,7 +65,7 @@ class Server:
         self._clients, self._local_steps, self._receive = clients, local_steps, method.receive
         self.decides = method.decides  # whether the rule itself says when to step
         self.replies_after = method.reply == "after"  # whether replies leave after the step that an update triggers
-        self.answers_at_once = not self.decides and not self.replies_after and method.attach is None
+        self.answers_at_once = not self.replies_after and method.attach is None  # whether `reply` may be asked
         self._unmask = unmask
         self._state: Any = None
         self._reply: Step | None = None  # goes out after the server step that the same update may trigger
@@ -132,11 +132,7 @@ class Server:
 
     def receive(self, update: Update, order: Order, time_s: float) -> list[Order]:
         """An update arrived as the answer to an order; with `reply = "after"` see `replies` for the answer."""
-        step, client = self.take(update, order, time_s), update.header.client
-        if not self.replies_after:
-            return self.follow(step, Flag.NONE, client)
-        self._state, self._reply, self._sender = step.state, step, client
-        return []
+        return self.answer(self.take(update, order, time_s), update.header.client)
 
     def take(self, update: Update, order: Order, time_s: float) -> Step:
         """Give the rule an update, the answer to an order; what the rule returns is to be followed."""
@@ -158,6 +154,13 @@ class Server:
         self._state, iteration = state, self.iteration
         step_size = self._schedule(iteration, self.time_s)
         return Order(client, state.model, step_size, self.version, iteration, _REPLY, self._local_steps)
+
+    def answer(self, step: Step, client: int) -> list[Order]:
+        """Follow a step, which an update of `client` has led to, now or after a server step."""
+        if not self.replies_after:
+            return self.follow(step, sender=client)
+        self._state, self._reply, self._sender = step.state, step, client
+        return []
 
     def replies(self) -> list[Order]:
         """What the last update is answered with after a server step, or instead of one."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from areabench.errors import ServerGone, SilentExit, UserError, one_line
 from areabench.launching.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
-from areabench.launching.steps import SPOKEN, START_LIMIT_S, rank_step, reporter
+from areabench.launching.steps import REPORTED, START_LIMIT_S, rank_step, reporter
 from areabench.transports.clock import lengthened_sleep
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         world = _start(started, report)
         lone_ranks(started, world.size, _right_launcher)
     except (UserError, SilentExit):
-        report(SPOKEN)
+        report(REPORTED)
         raise
     from areabench.transports.world import AbortRequired, SharedFailure
 
     try:
         return _end(world, play(world), started)
     except SharedFailure as failure:
-        report(SPOKEN)
+        report(REPORTED)
         if world.rank == 0:
             where = f"rank {failure.failure.rank}: " if failure.failure.rank else ""
             print(f"areabench: {where}{failure.failure.message}", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 FOLDER = "AREABENCH_LAUNCH"  # names the folder, for processes of `areabench launch` on its machine
-SPOKEN = "spoken"  # a rank has said why all of them end; the steps of a run are in transports.signals
+REPORTED = "reported"  # a rank has said why all of them end; the steps of a run are in transports.signals
 START_LIMIT_S = 600  # for MPI to start: 1,000 ranks on one machine take 100 s, a cluster's file system minutes more
 
 

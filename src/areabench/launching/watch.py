@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from areabench.errors import OutputFailure
 from areabench.host import Process, is_alive, restore_handlers, set_handlers, start_ticks, this_machine
-from areabench.launching.steps import FOLDER, SPOKEN, START_LIMIT_S, rank_step
+from areabench.launching.steps import FOLDER, REPORTED, START_LIMIT_S, rank_step
 from areabench.progress import Show, relay
 from areabench.transports.signals import BEGUN, LISTENING, STOP_SIGNALS
 
@@ -199,7 +199,7 @@ class LaunchWatch:
 
     def deaths(self) -> str:
         """Which ranks died first, before the run began; empty if none did, or if the ranks have said why they end."""
-        if self._begun or self._made(BEGUN) or self._made(SPOKEN):
+        if self._begun or self._made(BEGUN) or self._made(REPORTED):
             return ""
         unknown = len(self._dead) in (0, self._ranks)  # which of them was the first
         return "" if unknown else _died(self._dead)

@@ -123,8 +123,8 @@ def run_on_mpi(
         )
         context = _agree_on_keys(context)
         if context.keeper is not None:
-            return _play_helper(context, context.keeper, resumes=resumes)
-        play = _play_worker if world.rank else _play_server
+            return _run_helper(context, context.keeper, resumes=resumes)
+        play = _run_worker if world.rank else run_server
         return play(context, resumes=resumes)
 
 
@@ -200,7 +200,7 @@ def _agree_on_keys(context: RankContext) -> RankContext:
     return replace(context, scenario=replace(scenario, secrecy=Secrecy(unmask=link.total)), helper=link)
 
 
-def _play_server(context: RankContext, *, resumes: bool) -> MpiResult:
+def run_server(context: RankContext, *, resumes: bool) -> MpiResult:
     """Rank 0's part of the run."""
     from areabench.transports.server_rank import prepare_server  # with HDF5, evaluation and diagnosis
 
@@ -209,7 +209,7 @@ def _play_server(context: RankContext, *, resumes: bool) -> MpiResult:
     return MpiResult(status, server.output, server.diagnosis)
 
 
-def _play_worker(context: RankContext, *, resumes: bool) -> MpiResult:
+def _run_worker(context: RankContext, *, resumes: bool) -> MpiResult:
     """A worker's part of the run, in step with `prepare_server`."""
     world, starts_at_s = context.world, 0.0
     hosted = world.together(lambda: _host_clients(context))
@@ -225,7 +225,7 @@ def _play_worker(context: RankContext, *, resumes: bool) -> MpiResult:
     return MpiResult(status, context.options.output_for(context.scenario.experiment))
 
 
-def _play_helper(context: RankContext, keeper: MaskKeeper, *, resumes: bool) -> MpiResult:
+def _run_helper(context: RankContext, keeper: MaskKeeper, *, resumes: bool) -> MpiResult:
     """The helper's part of the run, in step with `prepare_server`: it takes none in what comes before the start."""
     world = context.world
     world.together(lambda: None)

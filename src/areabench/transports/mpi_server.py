@@ -15,9 +15,9 @@ from areabench.arrays import Vector
 from areabench.engine.client import Placement
 from areabench.engine.events import Reason
 from areabench.engine.messages import (
+    FINAL_FLAGS,
     HEADER_BYTES,
     INTERRUPTS,
-    LAST_WORDS,
     Flag,
     Order,
     Shapes,
@@ -80,7 +80,7 @@ class _Channel:
         return self.clients[0] if len(self.clients) == 1 else None
 
     def last_messages(self, message: Update) -> list[Update]:
-        """A failure, or in place of the rank's farewell one of each client that has not failed."""
+        """A failure, or in place of the rank's last message one of each client that has not failed."""
         header, payload = message
         if header.flags == Flag.FAILED:
             self._failed.add(header.client)
@@ -180,7 +180,7 @@ class MpiServerLink:
                 self._nameless = channel
             else:
                 self._unreadable.append((client, header))
-        elif header.flags < LAST_WORDS:
+        elif header.flags < FINAL_FLAGS:
             found.append(Update(header, receive.payload))
         else:
             found += channel.last_messages(Update(header, receive.payload))

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, TargetWatch
 from areabench.engine.events import Reason, State, Status
-from areabench.engine.messages import LAST_WORDS, Flag, Order, Update
+from areabench.engine.messages import FINAL_FLAGS, Flag, Order, Update
 from areabench.engine.scenario import Scenario
 from areabench.engine.server import Removal
 from areabench.engine.state import RunState
@@ -185,7 +185,7 @@ class RealTimeServer:
     def _ended(self) -> Status | None:
         """How the run ended, if it has: by an event, by the clock or by a signal."""
         conductor, triggers, now_s = self._conductor, self._monitors.triggers, self._clock.now_s()
-        if now_s > conductor.calm_until_s and (ended := conductor.ended(now_s)):
+        if now_s > conductor.next_check_s and (ended := conductor.ended(now_s)):
             return ended
         return self._stopped_by_signal() if triggers.stop_signal or triggers.continued else None
 
@@ -238,10 +238,10 @@ class RealTimeServer:
             self._conductor.refuse(client, reason, found_s)
         if lost:
             self._handle_lost_clients(lost)
-        failed = [update.header.client for update in arrivals if update.header.flags >= LAST_WORDS]
+        failed = [update.header.client for update in arrivals if update.header.flags >= FINAL_FLAGS]
         self._left.update(failed)
         for update in arrivals:
-            if update.header.flags < LAST_WORDS:
+            if update.header.flags < FINAL_FLAGS:
                 self._handle_update(update, found_s)
         if failures := [self._failure_text(client) for client in failed]:  # a client waits until its text is taken
             raise ClientFailure(failures[0])
@@ -250,7 +250,7 @@ class RealTimeServer:
     def _handle_update(self, update: Update, found_s: float) -> None:
         """Answer an update, or count it as discarded where an earlier one of the same poll has ended the run."""
         conductor, now_s = self._conductor, self._clock.now_s()
-        if now_s > conductor.calm_until_s and conductor.ended(now_s):
+        if now_s > conductor.next_check_s and conductor.ended(now_s):
             conductor.discard(update, now_s)
             return
         used = conductor.updates
@@ -288,7 +288,7 @@ class RealTimeServer:
     def _step_if_due(self) -> bool:
         """Make the server step whose time has come; returns whether there was one."""
         conductor, now_s = self._conductor, self._clock.now_s()
-        if now_s <= conductor.calm_until_s or now_s < conductor.timer_s or conductor.ended(now_s):
+        if now_s <= conductor.next_check_s or now_s < conductor.timer_s or conductor.ended(now_s):
             return False
         conductor.timer(now_s)
         return True

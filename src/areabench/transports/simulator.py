@@ -129,7 +129,7 @@ class Simulator:
         if not self._resumed:
             conductor.start()
         while True:
-            if heap and heap[0].time_s <= conductor.calm_until_s and not self._losses:  # nearly always
+            if heap and heap[0].time_s <= conductor.next_check_s and not self._losses:  # nearly always
                 if pause is not None and (stopped := pause(self)):
                     return stopped
                 self._arrive(heapq.heappop(heap))
@@ -436,7 +436,7 @@ class LaneSimulator:
             conductor.start()
         while self._running:
             arrival_s = self._heap[0][0] if self._heap else math.inf
-            if arrival_s <= self._calm_until_s:  # nearly always
+            if arrival_s <= self._next_check_s:  # nearly always
                 self._arrive(*heapq.heappop(self._heap))
                 continue
             timer_s = max(min([conductor.timer_s for conductor in self._running.values()]), self._now_s)
@@ -455,9 +455,9 @@ class LaneSimulator:
         return [end for place in range(len(self._conductors)) for end in ends[place]]
 
     @property
-    def _calm_until_s(self) -> float:
+    def _next_check_s(self) -> float:
         """Until when nothing but arrivals is to be expected."""
-        return min([conductor.calm_until_s for conductor in self._running.values()])
+        return min([conductor.next_check_s for conductor in self._running.values()])
 
     def _step(self, timer_s: float) -> None:
         """Step by the clock where it is time."""
