@@ -6,14 +6,14 @@ Every point of the grids, that is every method under every setting, gets the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from areabench.methods import AGGREGATIONS, METHODS
-from areabench.settings.parse import Location, hints_of, options_of, shown, unknown
-from areabench.settings.parts import Parts
+from areabench.settings.keys import key
+from areabench.settings.parse import Location, hints_of, options_of, read_record, shown, unknown
 from areabench.settings.toml import block, literal
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 Metric = Literal["accuracy", "loss", "time"]
 Search = Literal["grid", "random", "quasi-random"]
 Scale = Literal["log", "linear"]
-_KEYS = ("keys", "budget", "trials", "seed", "metric", "target", "search")
-_SPAN_KEYS = {"from", "to", "scale"}
 _SECTIONS = {"method": METHODS, "aggregation": AGGREGATIONS}
 _DIGITS = 4  # of a drawn number, so that file names and tables can be read
 _MOST = 10_000
@@ -54,6 +52,13 @@ class TunedKey:
     key: str  # such as method.step_size
     values: tuple[Any, ...] | Span
 
+    def at(self, shares: NDArray[np.float64]) -> list[Any]:
+        """What is tried at these shares of the list or range, from 0 to 1."""
+        if isinstance(self.values, Span):
+            return self.values.at(shares)
+        last = len(self.values) - 1
+        return [self.values[min(int(share * len(self.values)), last)] for share in shares]
+
     @property
     def text(self) -> str:
         """The values as TOML."""
@@ -67,19 +72,24 @@ class TunedKey:
 class Tune:
     """How every method of a sweep is tuned."""
 
-    keys: tuple[TunedKey, ...]
-    budget: int  # settings tried of each method
-    seeds: tuple[int, ...]  # of the trials that the choice is made on
-    metric: Metric
-    target: float  # test accuracy in percent, for the metric `time`
-    search: Search
+    budget: int = key("settings tried of each method", minimum=1, maximum=_MOST)
+    trials: int = key("trials of each setting, on which the choice is made", 3, minimum=1, maximum=_MOST)
+    seed: int = key("seed of the first of these trials", 0, minimum=0, maximum=2**32 - 1)
+    metric: Metric = key("what a setting is chosen by", "accuracy")
+    target: float = key("test accuracy, for the metric time", 80.0, unit="%", above=0, maximum=100)
+    search: Search = key("how the settings to try are drawn", "grid")
+    keys: tuple[TunedKey, ...] = ()
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the trials that the choice is made on."""
+        return tuple(range(self.seed, self.seed + self.trials))
 
     def text(self) -> str:
         """The section as TOML."""
-        values = {"budget": self.budget, "trials": len(self.seeds), "seed": self.seeds[0], "metric": self.metric}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "keys"}
         lines = [f"{one.key} = {one.text}\n" for one in self.keys]
-        body = block({**values, "target": self.target, "search": self.search})
-        return f"[tune]\n{body}\n[tune.keys]\n{''.join(lines)}"
+        return f"[tune]\n{block(values)}\n[tune.keys]\n{''.join(lines)}"
 
     @property
     def words(self) -> str:
@@ -89,69 +99,49 @@ class Tune:
 
     def points(self, method: str, aggregation: str) -> list[tuple[tuple[str, Any], ...]]:
         """The settings to try of a method, each once; keys that it does not have are left out."""
-        names = {"method": method, "aggregation": aggregation}
-        kinds = {name: _kinds(_SECTIONS[name], variant) for name, variant in names.items()}
-        own = [one for one in self.keys if one.key.split(".")[1] in kinds[one.key.split(".")[0]]]
+        kinds: dict[str, Any] = {}  # the types of the keys that it has
+        for section, name in (("method", method), ("aggregation", aggregation)):
+            if (record := _SECTIONS[section].named(name)) is not None:
+                kinds |= {f"{section}.{field}": kind for field, kind in hints_of(record).items()}
+        own = {one: kind for one in self.keys if (kind := kinds.get(".".join(one.key.split(".")[:2]))) is not None}
         drawn = [
-            tuple((one.key, _typed(value, kinds, one.key)) for one, value in zip(own, values, strict=True))
-            for values in self._values(own)
+            tuple((one.key, _typed(value, kind)) for (one, kind), value in zip(own.items(), values, strict=True))
+            for values in self._draw(list(own))
         ]
         return list(dict.fromkeys(drawn))
 
-    def _values(self, own: Sequence[TunedKey]) -> Iterator[tuple[Any, ...]]:
+    def _draw(self, own: Sequence[TunedKey]) -> Iterable[tuple[Any, ...]]:
+        """Values of these keys to try together."""
+        import numpy as np  # a job script is written without it
+
         if not own:
-            yield ()
-        elif self.search == "grid":
-            yield from product(*_grid(own, self.budget))
+            return [()]
+        if self.search == "grid":
+            # ranges are divided so finely that their product with the lists stays within the budget
+            spans = sum(isinstance(one.values, Span) for one in own)
+            each = int((self.budget / _listed(own)) ** (1 / max(spans, 1)) + 1e-9)
+            shares = np.linspace(0, 1, each) if each > 1 else np.array([0.5])
+            return product(*(one.at(shares) if isinstance(one.values, Span) else one.values for one in own))
+        if self.search == "random":
+            drawn = np.random.default_rng(self.seed).random((self.budget, len(own)))
         else:
-            shares = _shares(self.search, self.budget, len(own), self.seeds[0])
-            columns = [_picked(one.values, shares[:, index]) for index, one in enumerate(own)]
-            yield from zip(*columns, strict=True)
+            from scipy.stats import qmc  # slow to import
+
+            sequence = qmc.Halton(len(own), scramble=False)  # as defined: every version of scipy draws these settings
+            sequence.fast_forward(1)  # the first point is a corner
+            drawn = sequence.random(self.budget)
+        return zip(*(one.at(shares) for one, shares in zip(own, drawn.T, strict=True)), strict=True)
 
 
-def _grid(own: Sequence[TunedKey], budget: int) -> list[Sequence[Any]]:
-    """The lists as they are; ranges divided so finely that the product stays within the budget."""
-    import numpy as np  # a job script is written without it
-
-    spans = [one for one in own if isinstance(one.values, Span)]
-    listed = math.prod(len(one.values) for one in own if not isinstance(one.values, Span))
-    each = max(1, int((budget / listed) ** (1 / len(spans)) + 1e-9)) if spans else 1
-    shares = np.linspace(0, 1, each) if each > 1 else np.array([0.5])
-    return [one.values.at(shares) if isinstance(one.values, Span) else one.values for one in own]
-
-
-def _shares(search: Search, count: int, dimensions: int, seed: int) -> NDArray[np.float64]:
-    """Points of the unit cube, shape (count, dimensions)."""
-    import numpy as np
-
-    if search == "random":
-        return np.random.default_rng(seed).random((count, dimensions))
-    from scipy.stats import qmc  # slow to import
-
-    sequence = qmc.Halton(dimensions, scramble=False)  # as defined, so that no version of scipy draws other settings
-    sequence.fast_forward(1)  # the first point is a corner
-    drawn: NDArray[np.float64] = sequence.random(count)
-    return drawn
-
-
-def _picked(values: tuple[Any, ...] | Span, shares: NDArray[np.float64]) -> list[Any]:
-    if isinstance(values, Span):
-        return list(values.at(shares))
-    return [values[min(int(share * len(values)), len(values) - 1)] for share in shares]
-
-
-def _kinds(parts: Parts, variant: str) -> Mapping[str, Any]:
-    """The keys of a part with their types; none of an unknown one."""
-    record = parts.named(variant)
-    hints = {} if record is None else hints_of(record)
-    return {name: kind for name, kind in hints.items() if name != "name"}
-
-
-def _typed(value: Any, kinds: Mapping[str, Mapping[str, Any]], key: str) -> Any:
-    """A drawn number as the key takes it: rounded where it takes whole numbers."""
-    section, name, *_ = key.split(".")
-    options = options_of(kinds[section][name])
+def _typed(value: Any, kind: Any) -> Any:
+    """A drawn number as a key of this type takes it: rounded where it takes whole numbers."""
+    options = options_of(kind)
     return round(value) if int in options and float not in options and isinstance(value, float) else value
+
+
+def _listed(keys: Iterable[TunedKey]) -> int:
+    """How many settings the keys with lists have together."""
+    return math.prod(len(one.values) for one in keys if not isinstance(one.values, Span))
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -159,51 +149,26 @@ def _typed(value: Any, kinds: Mapping[str, Mapping[str, Any]], key: str) -> Any:
 
 def read_tune(section: Any, place: Location, test_seeds: Sequence[int]) -> Tune:
     """The section [tune], checked; `test_seeds` are those of the trials that are shown."""
-    if not isinstance(section, dict):
-        raise place.error(f"{shown(section)} is a value; write it as a section [tune]")
-    for name in section:
-        if name not in _KEYS:
-            raise place.inner(name).error(unknown("key", name, _KEYS))
-    keys = tuple(_read_keys(section.get("keys", {}), "", place.inner("keys")))
-    if not keys:
+    plain = section
+    if isinstance(section, dict):
+        plain = {"seed": max(test_seeds) + 1, **section}
+        plain.pop("keys", None)
+    tune: Tune = read_record(Tune, plain, place)
+    tune = replace(tune, keys=tuple(_read_keys(section.get("keys", {}), "", place.inner("keys"))))
+    if not tune.keys:
         raise place.inner("keys").error("names nothing to tune; write, for instance, method.step_size = [0.1, 1.0]")
-    budget = _whole(section.get("budget"), place.inner("budget"))
-    trials = _whole(section.get("trials", 3), place.inner("trials"))
-    first = section.get("seed", max(test_seeds) + 1)
-    if type(first) is not int or not 0 <= first <= 2**32 - trials:
-        raise place.inner("seed").error(f"{shown(first)} is not allowed; allowed is a whole number >= 0")
-    seeds = tuple(range(first, first + trials))
-    if shared := sorted(set(seeds) & set(test_seeds)):
+    if tune.seeds[-1] >= 2**32:
+        raise place.inner("seed").error(f"{tune.trials} trials from {tune.seed} on go beyond {2**32 - 1}; begin lower")
+    if shared := sorted(set(tune.seeds) & set(test_seeds)):
         raise place.inner("seed").error(
             f"tuning and test would share seed {shared[0]}; the test has {min(test_seeds)} to {max(test_seeds)}, "
             "so begin elsewhere or leave it out"
         )
-    metric = _choice(section.get("metric", "accuracy"), get_args(Metric), place.inner("metric"))
-    search = _choice(section.get("search", "grid"), get_args(Search), place.inner("search"))
-    target = section.get("target", 80.0)
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 < target <= 100:
-        raise place.inner("target").error(f"{shown(target)} is not allowed; allowed is a number above 0, at most 100")
-    tune = Tune(keys, budget, seeds, metric, float(target), search)  # type: ignore[arg-type]
-    listed = math.prod(len(one.values) for one in keys if not isinstance(one.values, Span))
-    if search == "grid" and listed > budget:
+    if tune.search == "grid" and _listed(tune.keys) > tune.budget:
         raise place.inner("budget").error(
-            f'{budget} is less than the {listed} settings of the lists; raise it, or search = "random"'
+            f'{tune.budget} is less than the {_listed(tune.keys)} settings of the lists; raise it, or search = "random"'
         )
     return tune
-
-
-def _whole(value: Any, place: Location) -> int:
-    if value is None:
-        raise place.error("is missing (settings tried of each method); add budget = 16")
-    if type(value) is not int or not 1 <= value <= _MOST:
-        raise place.error(f"{shown(value)} is not allowed; allowed is a whole number >= 1 and <= {_MOST}")
-    return value
-
-
-def _choice(value: Any, allowed: Sequence[str], place: Location) -> str:
-    if value not in allowed:
-        raise place.error(f"{shown(value)} is not allowed; allowed are {', '.join(allowed)}")
-    return str(value)
 
 
 def _read_keys(table: Any, prefix: str, place: Location) -> Iterator[TunedKey]:
@@ -213,34 +178,36 @@ def _read_keys(table: Any, prefix: str, place: Location) -> Iterator[TunedKey]:
             f"{shown(table)} is neither a list nor a range; write [0.1, 1.0], or {{ from = 0.1, to = 1.0 }}"
         )
     for name, leaf in table.items():
-        key, inner = prefix + name, place.inner(name)
+        inner = place.inner(name)
         if not prefix and name not in _SECTIONS:
             raise inner.error(f"is not tuned; tuned are keys of {' and '.join(_SECTIONS)}")
-        if prefix and prefix.rstrip(".") in _SECTIONS:
+        if prefix[:-1] in _SECTIONS:
             known = {item.name for record in _SECTIONS[prefix[:-1]].records() for item in fields(record)} - {"name"}
             if name not in known:
-                raise inner.error(unknown("key", name, sorted(known)))
+                raise inner.error(unknown("key", name, known))
         if isinstance(leaf, list):
             if not leaf or not prefix:
                 raise inner.error("is an empty list or a section; give at least one value of a key")
-            yield TunedKey(key, tuple(leaf))
+            yield TunedKey(prefix + name, tuple(leaf))
         elif isinstance(leaf, dict) and {"from", "to"} <= leaf.keys():
-            yield TunedKey(key, _read_span(leaf, inner))
+            yield TunedKey(prefix + name, _read_span(leaf, inner))
         else:
-            yield from _read_keys(leaf, f"{key}.", inner)
+            yield from _read_keys(leaf, f"{prefix}{name}.", inner)
 
 
 def _read_span(table: Mapping[str, Any], place: Location) -> Span:
     for name in table:
-        if name not in _SPAN_KEYS:
-            raise place.inner(name).error(unknown("key", name, sorted(_SPAN_KEYS)))
+        if name not in ("from", "to", "scale"):
+            raise place.inner(name).error(unknown("key", name, ("from", "to", "scale")))
     ends = [table["from"], table["to"]]
-    if not all(isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end) for end in ends):
+    if not all(type(end) in (int, float) and math.isfinite(end) for end in ends):
         raise place.error(f"{shown(ends)} are not two numbers; write {{ from = 0.1, to = 100.0 }}")
     low, high = map(float, ends)
-    scale = _choice(table.get("scale", "log" if low > 0 else "linear"), get_args(Scale), place.inner("scale"))
+    scale = table.get("scale", "log" if low > 0 else "linear")
+    if scale not in ("log", "linear"):
+        raise place.inner("scale").error(unknown("value", scale, ("log", "linear")))
     if not low < high or (scale == "log" and low <= 0):
         raise place.error(
             f'from {low:g} to {high:g} is no range on this scale; from < to, and above 0 for scale = "log"'
         )
-    return Span(low, high, "log" if scale == "log" else "linear")
+    return Span(low, high, scale)
