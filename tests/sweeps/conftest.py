@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from areabench.sweeps import pool
-from areabench.sweeps.outcomes import PassOutcome
-from areabench.sweeps.plan import Pass
+from areabench.sweeps.passes import Pass, PassOutcome
 from areabench.transports.options import RunOptions
 
 WORKER = pool._Worker
@@ -38,11 +37,8 @@ class SameProcess:
         """How the pass ended."""
         assert self._pass is not None
         self.connection.recv()
-        attempted, self._pass = self._pass, None
-        return self.attempt(attempted)
-
-    def attempt(self, attempted: Pass) -> PassOutcome:
-        """Simulate a pass."""
+        attempted = self._pass
+        self._pass = None
         return pool._attempt(attempted, self._options)
 
     def end(self) -> None:

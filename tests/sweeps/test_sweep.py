@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 from collections import Counter
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from tests.support.texts import quadratic
-from tests.sweeps.conftest import SameProcess
 
-from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ConfigError, RunFailure, RunFileError, WriteFailure
 from areabench.experiment.experiment import Experiment
@@ -35,18 +32,11 @@ from areabench.problems.splits.iid import Iid
 from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.progress import Style, SweepProgress, duration
 from areabench.settings.parse import to_toml
+from areabench.sweeps.cost import expected_cost, expected_steps
 from areabench.sweeps.file import read_sweep_file
-from areabench.sweeps.outcomes import PassOutcome
-from areabench.sweeps.plan import (
-    Pass,
-    SweepPlan,
-    Task,
-    expected_cost,
-    expected_steps,
-    load_sweep,
-    run_file_name,
-)
-from areabench.sweeps.pool import Pool, _attempt, group_passes
+from areabench.sweeps.passes import Pass, Task
+from areabench.sweeps.plan import SweepPlan, load_sweep, run_file_name
+from areabench.sweeps.pool import _attempt, group_passes
 from areabench.sweeps.read import open_sweep, stored_text
 from areabench.timing.delays import Delays
 from areabench.timing.rates import NormalRates, UniformRates, client_rates
@@ -373,49 +363,6 @@ def test_the_longest_pass_comes_first(tmp_path: Path) -> None:
     grid = "[[sweep.grid]]\nstop.horizon_s = [1, 5, 3]\n"
     tasks = [Task(one, tmp_path / "x.h5") for one in experiments(plan_of(tmp_path, BASE + grid))]
     assert [each.tasks[0].experiment.stop.horizon_s for each in group_passes(tasks)] == [5, 3, 1]
-
-
-class Reluctant(SameProcess):
-    """A worker that fails to simulate several runs together, and the run with seed 8 also alone."""
-
-    end_calls = 0
-
-    def attempt(self, attempted: Pass) -> PassOutcome:
-        if len(attempted.tasks) > 1 or attempted.tasks[0].experiment.seed == 8:
-            return PassOutcome(attempted, (), "ValueError: no")
-        return PassOutcome(attempted, (Status(State.DONE, "", 1.0, 1, 0, 1),))
-
-    def end(self) -> None:
-        super().end()
-        type(self).end_calls += 1
-
-
-def outcomes_of(tmp_path: Path) -> list[PassOutcome]:
-    """How one pass with the seeds 7, 8 and 9 ends."""
-    tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
-    options = cast(Any, None)
-    with Interrupts() as interrupts, closing(Pool(1, options, interrupts, SweepProgress(3, 3.0, Style.NONE))) as pool:
-        return list(pool.run([Pass(tuple(tasks))]))
-
-
-def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.sweeps.pool._Worker", Reluctant)
-    ends = {outcome.attempted.tasks[0].output.name: outcome.error for outcome in outcomes_of(tmp_path)}
-    assert ends == {"7.h5": "", "8.h5": "ValueError: no", "9.h5": ""}
-    assert Reluctant.end_calls == 1
-
-
-class Full(SameProcess):
-    """A worker whose disc takes no more."""
-
-    def attempt(self, attempted: Pass) -> PassOutcome:
-        return PassOutcome(attempted, (), "WriteFailure: no room", is_fatal=True)
-
-
-def test_a_full_disc_is_not_tried_lane_by_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.sweeps.pool._Worker", Full)
-    (outcome,) = outcomes_of(tmp_path)
-    assert (len(outcome.attempted.tasks), outcome.is_fatal) == (3, True)
 
 
 def test_errors_of_writing_are_distinguished_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

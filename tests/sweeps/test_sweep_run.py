@@ -19,13 +19,15 @@ from tests.support.texts import quadratic
 
 import areabench
 from areabench.cli.main import main
+from areabench.engine.events import State, Status
 from areabench.errors import UserError
 from areabench.runfile.read import open_run
-from areabench.sweeps.folder import opened
-from areabench.sweeps.outcomes import PassOutcome
-from areabench.sweeps.plan import Pass, SweepPlan, load_sweep
+from areabench.sweeps.folder import FolderReport, opened
+from areabench.sweeps.passes import Pass, PassOutcome
+from areabench.sweeps.plan import SweepPlan, load_sweep
 from areabench.sweeps.read import open_sweep
-from areabench.sweeps.run import FolderReport, SweepReport
+from areabench.sweeps.run import SweepReport
+from areabench.transports.options import RunOptions
 
 QUADRATIC = quadratic("horizon_s = 1.0", step_size=0.1)
 LOGISTIC = (
@@ -349,26 +351,43 @@ def test_an_error_inside_a_sweep_is_not_blamed_on_its_folder() -> None:
 def test_a_full_disc_stops_the_sweep(
     listed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether or not the list of failures can still be written."""
-    path, begun = write(QUADRATIC + "[sweep]\ntrials = 3\n"), []
+    """Whether or not the list of failures can still be written; a pass is not divided for it."""
+    begun = []
 
-    def run(self: object, passes: list[Pass]) -> Iterator[PassOutcome]:
+    def attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
         if not listed:
             full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
             monkeypatch.setattr("areabench.sweeps.folder.replace_text", full)
-        for each in passes:
-            begun.append(each)
-            yield PassOutcome(each, (), "WriteFailure: no room", is_fatal=True)
+        begun.append(attempted)
+        return PassOutcome(attempted, (), "WriteFailure: no room", is_fatal=True)
 
-    monkeypatch.setattr("areabench.sweeps.run.Pool.run", run)
+    monkeypatch.setattr("areabench.sweeps.pool._attempt", attempt)
+    path = write(LOGISTIC + "[sweep]\ntrials = 2\n[[sweep.grid]]\nmethod.step_size = [0.1, 0.2, 0.3]\n")
     assert main(["sweep", str(path), "--jobs", "1"]) == 1
     captured = capsys.readouterr()
-    assert len(begun) == 1
-    assert "3 runs: 0 done now, 0 done before, 0 of them diverged, 1 failed" in captured.out
-    assert captured.err == (
-        "areabench: stopped early: WriteFailure: no room; 2 runs not attempted; when that is fixed, the same "
-        "command continues from there\n"
-    )
+    assert [len(each.tasks) for each in begun] == [3]
+    assert "6 runs: 0 done now, 0 done before, 0 of them diverged, 3 failed" in captured.out
+    assert "stopped early: WriteFailure: no room; 3 runs not attempted; when that is fixed, the same" in captured.err
+
+
+def test_one_bad_run_does_not_take_its_pass_down(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+
+    def attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
+        sizes = [task.experiment.method.step_size for task in attempted.tasks]
+        begun.append(sizes)
+        if 0.2 in sizes:
+            return PassOutcome(attempted, (), "ValueError: no")
+        return PassOutcome(attempted, (Status(State.DONE, "", 1.0, 1, 0, 1),))
+
+    monkeypatch.setattr("areabench.sweeps.pool._attempt", attempt)
+    assert main(["sweep", str(write(LOGISTIC + "[[sweep.grid]]\nmethod.step_size = [0.1, 0.2, 0.3]\n"))]) == 1
+    said = capsys.readouterr().out
+    assert "3 runs: 2 done now, 0 done before, 0 of them diverged, 1 failed" in said
+    assert re.search(r"area-0.2-.*ValueError: no", said)
+    assert sorted(begun) == [[0.1], [0.1, 0.2, 0.3], [0.2], [0.3]]
 
 
 def test_a_trace_that_changes_is_run_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,7 +416,7 @@ def test_jobs_are_refused_on_mpi(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_how_to_continue_depends_on_force(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    report = SweepReport((FolderReport(Path("runs/try"), 4, 0, now=1),), interrupted=130)
+    report = SweepReport((FolderReport(Path("runs/try"), 4, now=1),), interrupted=130)
     monkeypatch.setattr("areabench.sweeps.run.run_sweep", lambda *_: report)
     path = write(QUADRATIC)
     for options, told in (

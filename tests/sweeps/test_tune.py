@@ -115,7 +115,10 @@ def test_whole_numbers_are_rounded_and_tried_once(tmp_path: Path) -> None:
         ("[tune]\nbudget = 1\n[tune.keys]\nmethod.step_size = [1.0, 2.0]", "less than the 2 settings"),
         ("[tune]\nbudget = 2\nseed = 2\n[tune.keys]\nmethod.step_size = [1.0]", "share seed 2"),
         ('[tune]\nbudget = 2\n[tune.keys]\nmethod.step_size = { from = 0, to = 1, scale = "log" }', "no range"),
-        ('[tune]\nbudget = 2\nmetric = "speed"\n[tune.keys]\nmethod.step_size = [1.0]', "allowed: accuracy, loss, time"),
+        (
+            '[tune]\nbudget = 2\nmetric = "speed"\n[tune.keys]\nmethod.step_size = [1.0]',
+            "allowed: accuracy, loss, time",
+        ),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, tune: str, words: str) -> None:

@@ -194,6 +194,7 @@ def job_work(options: argparse.Namespace) -> JobWork:
     from areabench.experiment.parse import load_experiment
     from areabench.settings.keys import slug
     from areabench.settings.toml import read_text, read_toml
+    from areabench.sweeps.cost import walltime_in_simulator, walltime_on_mpi
     from areabench.sweeps.plan import Share, expected_tests, load_sweep
 
     file = options.file

@@ -13,7 +13,8 @@ from areabench.experiment.labels import MPI
 from areabench.host import peak_bytes
 from areabench.progress import duration
 from areabench.runfile.read import open_run
-from areabench.sweeps.folder import check_contents, sweep_state
+from areabench.sweeps.cost import expected_steps
+from areabench.sweeps.folder import check_contents, look_into
 from areabench.sweeps.plan import SweepPlan, expected_tests
 from areabench.sweeps.pool import group_passes
 from areabench.sweeps.read import Failure, with_tests
@@ -29,17 +30,17 @@ def print_plans(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Sw
     impossible = 0
     for plan, folder in zip(plans, folders, strict=True):
         check_contents(folder, plan, options.transport)
-        found = sweep_state(plan, folder, force=options.force)
+        found = look_into(folder, plan, force=options.force)
         passes = group_passes(found.pending)
         in_passes = f" in {len(passes):,} passes" if options.transport != MPI else ""
-        steps = sum(each.steps for each in passes)
+        steps = sum(expected_steps(task.experiment) for task in found.pending)
         print(
             f"{folder}: {counted(found.runs, 'run')}: {found.done:,} done, {len(found.pending):,} pending{in_passes}, "
-            f"about {steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
+            f"about {steps:,.0f} gradient steps, {len(found.failures):,} that cannot be run"
         )
         _print_tests(plan, folder, options)
-        _print_failures(found.invalid)
-        impossible += len(found.invalid)
+        _print_failures(found.failures)
+        impossible += len(found.failures)
     return int(impossible > 0)
 
 
@@ -52,7 +53,7 @@ def _print_tests(plan: SweepPlan, folder: Path, options: SweepOptions) -> None:
         expected = len(expected_tests(plan.file)[options.share.number - 1 :: options.share.of])
         print(f"  then {counted(expected, 'run')} of what they choose")
         return
-    found = sweep_state(options.share.taken_from(tests), folder, force=False)
+    found = look_into(folder, options.share.taken_from(tests), force=False)
     print(
         f"  then {counted(found.runs, 'run')} of what they chose: {found.done:,} done, {len(found.pending):,} pending"
     )

@@ -9,8 +9,8 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from areabench.engine.events import State
@@ -18,8 +18,8 @@ from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.files import replace_text
 from areabench.plugins.modules import modules_of
-from areabench.sweeps.outcomes import part_of
-from areabench.sweeps.plan import Member, Share, SweepPlan, Task
+from areabench.sweeps.passes import Task, part_of
+from areabench.sweeps.plan import Share, SweepPlan
 from areabench.sweeps.read import (
     FAILURE_COLUMNS,
     FAILURES,
@@ -35,47 +35,56 @@ _LOCK = ".lock"
 _ALL = Share()
 
 
-@dataclass(frozen=True)
-class SweepState:
-    """The state of a sweep: pending runs, done runs, and runs that cannot be run."""
+@dataclass
+class FolderReport:
+    """What there is to do of a sweep, and what has been done so far."""
 
+    folder: Path
     runs: int
-    pending: tuple[Task, ...]
-    done: int
-    diverged: int  # of those done
-    invalid: tuple[Failure, ...]
+    pending: tuple[Task, ...] = ()  # at the beginning
+    before: int = 0  # done by an earlier sweep
+    now: int = 0
+    diverged: int = 0  # of those done
+    failures: list[Failure] = field(default_factory=list)
+    share: Share = _ALL
+    phase: str = ""  # of a tuned sweep: tuning or test
+
+    @property
+    def done(self) -> int:
+        """Runs that are done."""
+        return self.before + self.now
 
 
-def sweep_state(plan: SweepPlan, folder: Path, *, force: bool) -> SweepState:
-    """Look at the folder for done runs; with `force` nothing counts as done."""
-    states = [None if force else _state(member, folder) for member in plan.members]
-    pending = tuple(
-        Task(member.experiment, folder / member.file)
-        for member, state in zip(plan.members, states, strict=True)
-        if member.experiment is not None and state is None
-    )
-    invalid = tuple(Failure(member.file, member.error) for member in plan.members if member.experiment is None)
-    done = len(states) - states.count(None)
-    return SweepState(len(states), pending, done, states.count(State.DIVERGED), invalid)
+def look_into(folder: Path, plan: SweepPlan, share: Share = _ALL, *, force: bool) -> FolderReport:
+    """Which runs are done, pending, and cannot be run, which is a failure; with `force` nothing counts as done."""
+    report = FolderReport(folder, len(plan.members), share=share)
+    pending = []
+    for member in plan.members:
+        if member.experiment is None:
+            report.failures.append(Failure(member.file, member.error))
+            continue
+        state = None if force else _state(folder / member.file, member.experiment)
+        if state is None:
+            pending.append(Task(member.experiment, folder / member.file))
+        else:
+            report.before += 1
+            report.diverged += state == State.DIVERGED
+    report.pending = tuple(pending)
+    return report
 
 
-def _state(member: Member, folder: Path) -> State | None:
-    """How the member's run ended; None unless its file exists, is complete and has this experiment."""
-    if member.experiment is None or _is_outdated(folder / member.file, member.experiment):
-        return None
-    return ended_state(folder / member.file, member.experiment, evaluated=True)
+def _state(path: Path, experiment: Experiment) -> State | None:
+    """How the run of exactly this experiment ended; None unless it is complete and made with what the files hold now.
 
-
-def _is_outdated(path: Path, experiment: Experiment) -> bool:
-    """Whether a file that the experiment names has changed since the run: the trace of its delays, or a user module."""
+    Such a file is the trace of the delays, or a module of the user's own.
+    """
     if modules_of(experiment) and recorded_code_changed(path):
-        return True
-    if experiment.delays.source is None:
-        return False
-    try:
-        return Path(experiment.delays.source).stat().st_mtime_ns > path.stat().st_mtime_ns
-    except OSError:  # no run yet
-        return False
+        return None
+    trace = experiment.delays.source
+    with suppress(OSError):  # no run yet
+        if trace is not None and Path(trace).stat().st_mtime_ns > path.stat().st_mtime_ns:
+            return None
+    return ended_state(path, experiment, evaluated=True)
 
 
 def check_contents(folder: Path, plan: SweepPlan, transport: str) -> None:
@@ -110,11 +119,15 @@ def _run_files(names: Sequence[str]) -> str:
 @contextmanager
 def opened(folder: Path, plan: SweepPlan, transport: str, share: Share = _ALL) -> Iterator[None]:
     """The folder, prepared for a sweep or a share of one and locked until it ends."""
-    with ExitStack() as stack:
+    with ExitStack() as locks:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with _turn(folder, share):
-                _lock(folder, share, stack)
+            with ExitStack() as turn:
+                # Shares prepare the folder one after the other, so that none sees another between its lock and its
+                # files.
+                if not share.whole:
+                    fcntl.flock(turn.enter_context((folder / f"{_LOCK}-turn").open("a")), fcntl.LOCK_EX)
+                _lock(folder, share, locks)
                 check_contents(folder, plan, transport)
                 _remove_leftovers(folder, plan, share)
                 _store(folder, stored_text(plan, transport), share)
@@ -131,13 +144,13 @@ def _unusable(folder: Path, error: OSError) -> RunFileError:
     return RunFileError(f"{folder}: cannot be written: {error.strerror}; {room}choose another --output")
 
 
-def write_failures(folder: Path, failures: Sequence[Failure], share: Share = _ALL) -> None:
-    """Replace the list of failed runs; a share has a list of its own."""
+def write_failures(report: FolderReport) -> None:
+    """Write down what has failed so far; a share has a list of its own."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(FAILURE_COLUMNS)
-    writer.writerows(failure.row for failure in failures)
-    path = folder / f"{FAILURES}{share.suffix}.csv"
+    writer.writerows(failure.row for failure in report.failures)
+    path = report.folder / f"{FAILURES}{report.share.suffix}.csv"
     try:
         replace_text(path, text.getvalue(), part_of(path, os.getpid()))
     except OSError as error:
@@ -158,15 +171,6 @@ def _store(folder: Path, text: str, share: Share) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- locks
-
-
-@contextmanager
-def _turn(folder: Path, share: Share) -> Iterator[None]:
-    """Shares prepare the folder one after the other, so that none sees another between its lock and its files."""
-    with ExitStack() as stack:
-        if not share.whole:
-            fcntl.flock(stack.enter_context((folder / f"{_LOCK}-turn").open("a")), fcntl.LOCK_EX)
-        yield
 
 
 def _lock(folder: Path, share: Share, stack: ExitStack) -> None:
@@ -191,18 +195,13 @@ def _busy_shares(folder: Path, mine: Share) -> Iterator[Share]:
     """The other shares that are running."""
     for path in folder.glob(f"{_LOCK}-*-of-*"):
         numbers = re.fullmatch(rf"{re.escape(_LOCK)}-(\d+)-of-(\d+)", path.name)
-        share = Share(int(numbers[1]), int(numbers[2])) if numbers else mine
-        if share != mine and _is_taken(path):
-            yield share
-
-
-def _is_taken(path: Path) -> bool:
-    with path.open("a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        if numbers is None or (share := Share(int(numbers[1]), int(numbers[2]))) == mine:
+            continue
+        with path.open("a+", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield share
 
 
 def _take(lock: io.TextIOWrapper, folder: Path, kind: int, owner: str) -> None:

@@ -11,7 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
@@ -26,8 +26,7 @@ from areabench.launching.mpirun import mpirun_command
 from areabench.launching.watch import PATIENCE_S, end_with_parent, private_tmpdir
 from areabench.progress import SweepProgress
 from areabench.settings.parse import to_toml
-from areabench.sweeps.outcomes import PassOutcome, part_of
-from areabench.sweeps.plan import Pass, Task
+from areabench.sweeps.passes import Pass, PassOutcome, Task, part_of
 from areabench.transports.signals import Interrupts
 
 READY = "ready"  # what rank 0 prints before its first run
@@ -75,10 +74,10 @@ def read_outcome(line: str, tasks: Sequence[Task]) -> PassOutcome | None:
 
 
 def run_in_launches(
-    tasks: Sequence[Task], ranks: int | None, command: str, interrupts: Interrupts, progress: SweepProgress
-) -> Iterator[PassOutcome]:
-    """Run all tasks in their order, until there is an interrupt; a launch that breaks down fails the current run."""
-    pending = deque(tasks)
+    passes: Sequence[Pass], ranks: int | None, command: str, interrupts: Interrupts, progress: SweepProgress
+) -> Generator[PassOutcome]:
+    """Run all passes in their order, until there is an interrupt; a launch that breaks down fails the current run."""
+    pending = deque(task for each in passes for task in each.tasks)
     while pending and not interrupts.number:
         batch = Batch(tuple(pending), command, os.getpid())
         for outcome in _launch(batch, ranks, interrupts, progress):

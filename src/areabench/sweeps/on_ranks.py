@@ -5,8 +5,9 @@ Worker ranks load this module, so it loads nothing that only rank 0 needs.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,10 @@ from areabench.engine.client import most_ranks
 from areabench.engine.events import Status
 from areabench.errors import one_line
 from areabench.experiment.experiment import Experiment
-from areabench.sweeps.outcomes import PassOutcome, files_of_pass
-from areabench.sweeps.plan import Pass, Task
+from areabench.sweeps.passes import Pass, PassOutcome, Task, parts_of, published
 from areabench.transports.mpi_run import run_on_mpi
 from areabench.transports.options import RunOptions
+from areabench.transports.signals import Interrupts
 from areabench.transports.world import SharedFailure, World
 
 
@@ -46,19 +47,27 @@ class Leader:
     """Rank 0 of a launch that runs one experiment after the other."""
 
     def __init__(self, world: World, options: RunOptions) -> None:
-        self._world, self._options = world, options
+        self._world = world
+        self._options = options
+
+    def run(self, passes: Sequence[Pass], interrupts: Interrupts) -> Generator[PassOutcome]:
+        """Make all runs in their order, until there is an interrupt."""
+        for each in passes:
+            if interrupts.number:
+                return
+            yield self.attempt(each.tasks[0], os.getpid())
 
     def attempt(self, task: Task, pid: int) -> PassOutcome:
         """One run; until it is complete, process `pid` knows the name of its file."""
         attempted = Pass((task,))
         next_run = NextRun(most_ranks(task.experiment))
-        with files_of_pass(attempted, pid) as files:
+        with parts_of(attempted, pid) as parts:
             try:
                 self._world.from_server(lambda: next_run)
-                options = replace(self._options, output=files.paths[0], force=True)
+                options = replace(self._options, output=parts[0], force=True)
                 status = _run_together(self._world, next_run, lambda: task.experiment, options)
                 assert status is not None
-                return files.published([status])
+                return published(attempted, parts, [status])
             except SharedFailure as failure:
                 reason = one_line(failure)
                 return PassOutcome(attempted, (), reason, is_fatal="cannot be written" in reason)

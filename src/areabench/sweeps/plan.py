@@ -1,4 +1,4 @@
-"""From a sweep file to its runs: every point of every grid, times trials, and what each run is expected to cost.
+"""From a sweep file to its runs: every point of every grid, times trials.
 
 The seeds of the trials are the same for every point of the grid, so methods and step sizes are compared on the same
 split, rates, delays, mini-batches and starting point.
@@ -7,7 +7,6 @@ split, rates, delays, mini-batches and starting point.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,6 @@ from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sw
 from areabench.sweeps.tune import Metric
 
 _DIGEST_DIGITS = 10
-_STEPS_PER_SNAPSHOT = 100  # evaluating a snapshot on MNIST takes as long as about this many gradient steps
 
 
 @dataclass(frozen=True)
@@ -275,68 +273,3 @@ def read_share(text: str) -> Share:
     if not 1 <= number <= of:
         raise UserError(f"--share {text}: is not K/N with 1 <= K <= N; the shares of three are 1/3, 2/3 and 3/3")
     return Share(number, of)
-
-
-# ---------------------------------------------------------------------------------------------------- work
-
-
-@dataclass(frozen=True)
-class Task:
-    """One run to compute, and the run file to leave."""
-
-    experiment: Experiment
-    output: Path
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Runs that are simulated together, in one pass over the events."""
-
-    tasks: tuple[Task, ...]
-
-    @property
-    def steps(self) -> float:
-        """Gradient steps that all of them are expected to compute."""
-        return sum(expected_steps(task.experiment) for task in self.tasks)
-
-    @property
-    def cost(self) -> float:
-        """Expected time to compute all of them, in units of a gradient step."""
-        return sum(expected_cost(task.experiment) for task in self.tasks)
-
-
-def expected_cost(experiment: Experiment) -> float:
-    """Expected time of a run, evaluation included, in units of a gradient step."""
-    stop, record = experiment.stop, experiment.record
-    evaluated = record.snapshots == "grid" and experiment.problem.takes_data
-    snapshots = (stop.horizon_s or 0.0) / record.interval_s if evaluated else 0.0
-    return expected_steps(experiment) + _STEPS_PER_SNAPSHOT * snapshots
-
-
-def expected_duration_s(experiment: Experiment) -> float:
-    """Real time that a run is expected to take on MPI, at most."""
-    stop, horizon_s = experiment.stop, math.inf if experiment.stop.horizon_s is None else experiment.stop.horizon_s
-    if stop.iterations is not None:
-        horizon_s = min(horizon_s, stop.iterations / updates_per_second(experiment))
-    return horizon_s * experiment.clock.stretch
-
-
-def expected_steps(experiment: Experiment) -> float:
-    """Gradient steps that a run is expected to compute unless a target or a divergence ends it."""
-    updates, stop = math.inf, experiment.stop
-    if stop.horizon_s is not None:
-        updates = updates_per_second(experiment) * stop.horizon_s
-    if stop.iterations is not None:
-        updates = min(updates, stop.iterations)
-    return updates * experiment.clients.local_steps
-
-
-def updates_per_second(experiment: Experiment) -> float:
-    """Expected updates of all clients together."""
-    rate, method = experiment.rates.mean_rate, experiment.method
-    if experiment.delays.per == "step":
-        rate /= experiment.clients.local_steps
-    if method.drawn_per_round is None:  # of others that choose clients, an upper bound
-        return experiment.clients.count * rate
-    waits = sum(1 / number for number in range(1, method.drawn_per_round + 1))  # the slowest of several exponentials
-    return method.drawn_per_round * rate / waits

@@ -11,8 +11,8 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -21,8 +21,8 @@ from types import ModuleType
 from areabench.engine.lanes import group_lanes
 from areabench.errors import RunFileError, WriteFailure, one_line
 from areabench.progress import SweepProgress
-from areabench.sweeps.outcomes import PassOutcome, files_of_pass, part_of
-from areabench.sweeps.plan import Pass, Task
+from areabench.sweeps.cost import expected_cost
+from areabench.sweeps.passes import Pass, PassOutcome, Task, part_of, parts_of, published
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_together
 from areabench.transports.signals import INTERRUPT_SIGNALS, Interrupts
@@ -32,71 +32,51 @@ def group_passes(tasks: Sequence[Task]) -> list[Pass]:
     """The tasks in passes, the longest first: a long one at the end would leave the other cores idle."""
     groups = group_lanes([task.experiment for task in tasks])
     passes = [Pass(tuple(tasks[number] for number in group)) for group in groups]
-    return sorted(passes, key=lambda each: each.cost, reverse=True)
+    return sorted(passes, key=lambda each: sum(expected_cost(task.experiment) for task in each.tasks), reverse=True)
 
 
-def run_here(passes: Sequence[Pass], options: RunOptions, interrupts: Interrupts) -> Iterator[PassOutcome]:
+def run_here(passes: Sequence[Pass], options: RunOptions, interrupts: Interrupts) -> Generator[PassOutcome]:
     """Simulate all passes one after the other in this process, for parts that another one could not import."""
+    for each in passes:
+        if interrupts.number:
+            return
+        yield _attempt(each, options)
+
+
+def run_in_pool(
+    passes: Sequence[Pass], jobs: int, options: RunOptions, interrupts: Interrupts, progress: SweepProgress
+) -> Generator[PassOutcome]:
+    """Simulate all passes in up to `jobs` processes, begun in their order, until there is an interrupt."""
     waiting = deque(passes)
-    while waiting and not interrupts.number:
-        outcome = _attempt(waiting.popleft(), options)
-        if outcome.divides:
-            waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)
-        else:
-            yield outcome
-
-
-class Pool:
-    """A number of workers, started when they are needed, each busy with one pass at a time."""
-
-    def __init__(self, jobs: int, options: RunOptions, interrupts: Interrupts, progress: SweepProgress) -> None:
-        self._jobs, self._options, self._interrupts, self._progress = jobs, options, interrupts, progress
-        self._workers: list[_Worker] = []
-
-    def close(self) -> None:
-        """End all workers and remove what they had begun to write."""
-        for worker in self._workers:
-            worker.end()
-
-    def run(self, passes: Sequence[Pass]) -> Iterator[PassOutcome]:
-        """Simulate all passes, begun in their order, until there is an interrupt; yields each outcome as it comes."""
-        waiting = deque(passes)
-        while waiting or any(worker.busy for worker in self._workers):
-            self._assign(waiting)
-            for worker in self._ready():
-                outcome = worker.result()
-                if outcome.divides:
-                    waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)
+    workers: list[_Worker] = []
+    try:
+        while waiting or any(worker.busy for worker in workers):
+            while waiting and sum(worker.busy for worker in workers) < jobs:
+                idle = next((worker for worker in workers if not worker.busy), None)
+                if idle is None:
+                    idle = _Worker(options)
+                    workers.append(idle)
+                if idle.start(waiting[0]):
+                    waiting.popleft()
                 else:
-                    yield outcome
-            if self._interrupts.number:
+                    idle.end()
+                    workers.remove(idle)
+            busy = [worker for worker in workers if worker.busy]
+            ready = wait([*(worker.connection for worker in busy), interrupts.file], progress.refresh_s)
+            if not ready:
+                progress.show()
+            for worker in busy:
+                if worker.connection in ready:
+                    yield worker.result()
+            if interrupts.number:
                 return
-
-    def _ready(self) -> list[_Worker]:
-        """Wait until some worker has ended its pass, or for an interrupt."""
-        busy = [worker for worker in self._workers if worker.busy]
-        while True:
-            ready = wait([*(worker.connection for worker in busy), self._interrupts.file], self._progress.refresh_s)
-            if ready:
-                return [worker for worker in busy if worker.connection in ready]
-            self._progress.show()
-
-    def _assign(self, waiting: deque[Pass]) -> None:
-        """Give a pass to every idle worker."""
-        while waiting and sum(worker.busy for worker in self._workers) < self._jobs:
-            idle = [worker for worker in self._workers if not worker.busy]
-            if not idle:
-                idle = [_Worker(self._options)]
-                self._workers += idle
-            if idle[0].start(waiting[0]):
-                waiting.popleft()
-            else:
-                idle[0].end()
-                self._workers.remove(idle[0])
+    finally:
+        for worker in workers:
+            worker.end()
 
 
 class _Worker:
-    """One process, seen from the parent."""
+    """One process, seen from the parent, busy with one pass at a time."""
 
     def __init__(self, options: RunOptions) -> None:
         context = multiprocessing.get_context("spawn")
@@ -104,14 +84,17 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=_work, args=(theirs, options), daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT_SIGNALS)  # the child inherits it from its start
+        main = sys.modules["__main__"]
+        # the process would run the user's script again, which may not guard against it
+        sys.modules["__main__"] = ModuleType("__main__")
         try:
-            with _nameless_main():
-                self._process.start()
+            self._process.start()
         finally:
+            sys.modules["__main__"] = main
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._pass: Pass | None = None
-        self._new = True
+        self._is_new = True
 
     @property
     def busy(self) -> bool:
@@ -123,10 +106,10 @@ class _Worker:
         try:
             self.connection.send(attempted)
         except OSError:
-            if not self._new:
+            if not self._is_new:
                 return False
         self._pass = attempted
-        self._new = False
+        self._is_new = False
         return True
 
     def result(self) -> PassOutcome:
@@ -162,17 +145,6 @@ class _Worker:
         return f"its process was ended by signal {name}{hint}"
 
 
-@contextmanager
-def _nameless_main() -> Iterator[None]:
-    """A context in which processes start without running the user's script again, which may not guard against it."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 # ---------------------------------------------------------------------------------------------------- in the worker
 
 
@@ -194,10 +166,10 @@ def _end_with_parent() -> None:
 
 def _attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
     """Simulate the tasks of a pass together; their statuses, or what went wrong in one line."""
-    with files_of_pass(attempted, os.getpid()) as files:
+    with parts_of(attempted, os.getpid()) as parts:
         try:
             experiments = [task.experiment for task in attempted.tasks]
-            return files.published(simulate_together(experiments, files.paths, options))
+            return published(attempted, parts, simulate_together(experiments, parts, options))
         except (WriteFailure, RunFileError) as error:
             return PassOutcome(attempted, (), one_line(error), is_fatal=True)
         except (Exception, SystemExit) as error:  # whatever it is, the other passes continue

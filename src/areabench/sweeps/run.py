@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.engine.events import ENDED, State, Status
+from areabench.engine.events import ENDED, State
 from areabench.errors import ConfigError, RunFailure, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI, SIMULATOR
@@ -17,18 +17,12 @@ from areabench.plugins.call import check_parts
 from areabench.plugins.paths import user_functions
 from areabench.plugins.trust import unevaluated_text
 from areabench.progress import Style, SweepProgress
-from areabench.sweeps.folder import SweepState, opened, sweep_state, write_failures
+from areabench.sweeps.cost import expected_cost, expected_duration_s
+from areabench.sweeps.folder import FolderReport, look_into, opened, write_failures
 from areabench.sweeps.mpi import run_in_launches
-from areabench.sweeps.outcomes import PassOutcome
-from areabench.sweeps.plan import (
-    Share,
-    SweepPlan,
-    Task,
-    checked,
-    expected_cost,
-    expected_duration_s,
-)
-from areabench.sweeps.pool import Pool, group_passes, run_here
+from areabench.sweeps.passes import Executor, Pass, PassOutcome, Task
+from areabench.sweeps.plan import Share, SweepPlan, checked
+from areabench.sweeps.pool import group_passes, run_here, run_in_pool
 from areabench.sweeps.read import Failure, ended_state, make_choice, with_tests
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
@@ -48,29 +42,6 @@ class SweepOptions:
     share: Share = Share()  # of the runs; the plans hold no others
     ranks: int | None = None  # of a launch on MPI; None: as many as the largest run can use
     leader: Leader | None = None  # on MPI: makes the runs on the ranks of this launch instead of starting mpirun
-
-
-@dataclass
-class FolderReport:
-    """What has been done of a sweep so far."""
-
-    folder: Path
-    runs: int
-    before: int  # done by an earlier sweep
-    now: int = 0
-    diverged: int = 0  # of those done
-    failures: list[Failure] = field(default_factory=list)
-    share: Share = Share()
-    phase: str = ""  # of a tuned sweep: tuning or test
-
-    def list_failures(self) -> None:
-        """Write down what has failed so far."""
-        write_failures(self.folder, self.failures, self.share)
-
-    @property
-    def done(self) -> int:
-        """Runs that are done."""
-        return self.before + self.now
 
 
 @dataclass(frozen=True)
@@ -133,13 +104,14 @@ def _run_plans(
     with ExitStack() as stack:
         for plan, folder in zip(plans, folders, strict=True):
             stack.enter_context(opened(folder, plan, options.transport, options.share))
-        found = [sweep_state(plan, folder, force=options.force) for plan, folder in zip(plans, folders, strict=True)]
-        reports = {folder: _begin(folder, each, options.share) for folder, each in zip(folders, found, strict=True)}
-        for plan, report in zip(plans, reports.values(), strict=True):
+        reports = {}
+        for plan, folder in zip(plans, folders, strict=True):
+            report = look_into(folder, plan, options.share, force=options.force)
             report.phase = phase if plan.file is not None else ""
-        tasks = [task for each in found for task in each.pending]
+            write_failures(report)
+            reports[folder] = report
         interrupts = stack.enter_context(Interrupts())
-        stopped = _compute(tasks, reports, options, run_options, interrupts)
+        stopped = _compute(reports, options, run_options, interrupts)
         return SweepReport(tuple(reports.values()), interrupts.exit_code if interrupts.number else 0, stopped)
 
 
@@ -152,95 +124,88 @@ def check_folders(folders: Sequence[Path]) -> None:
         seen.add(folder.resolve())
 
 
-def _begin(folder: Path, found: SweepState, share: Share) -> FolderReport:
-    """The report before anything has been computed: members without experiment have failed already."""
-    report = FolderReport(folder, found.runs, found.done, 0, found.diverged, list(found.invalid), share)
-    report.list_failures()
-    return report
-
-
 def _compute(
-    tasks: Sequence[Task],
-    reports: dict[Path, FolderReport],
-    options: SweepOptions,
-    run_options: RunOptions,
-    interrupts: Interrupts,
+    reports: dict[Path, FolderReport], options: SweepOptions, run_options: RunOptions, interrupts: Interrupts
 ) -> str:
-    """Run everything and count it as it ends; the error that made it pointless to continue, or an empty text."""
+    """Run what is pending and count it as it ends; the error that made it pointless to continue, or an empty text."""
+    tasks = [task for report in reports.values() for task in report.pending]
     cost = expected_duration_s if options.transport == MPI else expected_cost
-    progress = SweepProgress(len(tasks), sum(cost(task.experiment) for task in tasks), options.progress)
+    costs = {task.output: cost(task.experiment) for task in tasks}
+    progress = SweepProgress(len(tasks), sum(costs.values()), options.progress)
     progress.show()
-    open_tasks = {task.output: task for task in tasks}
+    execute = _executor(options, run_options, interrupts, progress)
+    passes = [Pass((task,)) for task in tasks] if options.transport == MPI else group_passes(tasks)
+    left = {task.output: task for task in tasks}
     stopped = ""
     try:
-        with closing(_outcomes(tasks, options, run_options, interrupts, progress)) as outcomes:
-            for outcome in outcomes:
-                for task in outcome.attempted.tasks:
-                    del open_tasks[task.output]
-                stopped = outcome.error if outcome.is_fatal else ""
-                failed = _count(outcome, reports)
-                ended = outcome.attempted.tasks
-                progress.add(len(ended) - failed, failed, sum(cost(task.experiment) for task in ended))
-                if stopped:
-                    break
+        while passes and not stopped and not interrupts.number:
+            divided: list[Pass] = []
+            with closing(execute(passes)) as outcomes:
+                for outcome in outcomes:
+                    if outcome.divides:
+                        divided += outcome.attempted.divided()
+                        continue
+                    ended = outcome.attempted.tasks
+                    for task in ended:
+                        del left[task.output]
+                    stopped = outcome.error if outcome.is_fatal else ""
+                    failed = _count(outcome, reports)
+                    progress.add(len(ended) - failed, failed, sum(costs[task.output] for task in ended))
+                    if stopped:
+                        break
+            passes = divided
     except RunFailure as error:  # the list of failures cannot be written
         stopped = stopped or str(error)
     finally:
         progress.close()
     if (interrupts.number or stopped) and not options.force:  # one may have become complete as its worker was ended
-        for task in open_tasks.values():
+        for task in left.values():
             reports[task.output.parent].now += ended_state(task.output, task.experiment, evaluated=True) is not None
     return stopped
 
 
-def _outcomes(
-    tasks: Sequence[Task],
-    options: SweepOptions,
-    run_options: RunOptions,
-    interrupts: Interrupts,
-    progress: SweepProgress,
-) -> Generator[PassOutcome]:
-    """How the passes of the transport end, as they do."""
+def _executor(
+    options: SweepOptions, run_options: RunOptions, interrupts: Interrupts, progress: SweepProgress
+) -> Executor:
+    """What computes the passes."""
     if options.leader is not None:
-        for task in tasks:
-            yield options.leader.attempt(task, os.getpid())
-            if interrupts.number:
-                return
-        return
+        return partial(options.leader.run, interrupts=interrupts)
     if options.transport == MPI:
-        yield from run_in_launches(tasks, options.ranks, run_options.command, interrupts, progress)
-        return
+        return partial(
+            run_in_launches,
+            ranks=options.ranks, command=run_options.command, interrupts=interrupts, progress=progress,
+        )  # fmt: skip
     if not options.jobs:
-        yield from run_here(group_passes(tasks), run_options, interrupts)
-        return
-    with closing(Pool(options.jobs, run_options, interrupts, progress)) as pool:
-        yield from pool.run(group_passes(tasks))
+        return partial(run_here, options=run_options, interrupts=interrupts)
+    return partial(run_in_pool, jobs=options.jobs, options=run_options, interrupts=interrupts, progress=progress)
 
 
 def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
     """Enter an outcome into the reports; how many of its runs failed."""
     failed = 0
-    touched = {}
     for number, task in enumerate(outcome.attempted.tasks):
         report = reports[task.output.parent]
-        status = outcome.statuses[number] if outcome.statuses else None
-        if status is not None and status.state in ENDED and not status.unevaluated:
+        reason = _failure(outcome, number, task)
+        if reason is None:
             report.now += 1
-            report.diverged += status.state == State.DIVERGED
+            report.diverged += outcome.statuses[number].state == State.DIVERGED
         else:
             failed += 1
-            report.failures.append(Failure(task.output.name, _reason(status, task) or outcome.error))
-            touched[report.folder] = report
-    for report in touched.values():
-        report.list_failures()
+            report.failures.append(Failure(task.output.name, reason))
+    if failed:
+        for folder in {task.output.parent for task in outcome.attempted.tasks}:
+            write_failures(reports[folder])
     return failed
 
 
-def _reason(status: Status | None, task: Task) -> str:
-    """Why a run with this status is none that is done; empty without a status."""
-    if status is not None and status.unevaluated:
+def _failure(outcome: PassOutcome, number: int, task: Task) -> str | None:
+    """Why a run of a pass is not done; None where it is."""
+    if not outcome.statuses:
+        return outcome.error
+    status = outcome.statuses[number]
+    if status.unevaluated:
         return f"{status.state.text}, but {unevaluated_text(status.unevaluated, task.output, task.experiment)}"
-    return status.reason if status is not None else ""
+    return None if status.state in ENDED else status.reason or outcome.error
 
 
 # ---------------------------------------------------------------------------------------------------- own code
