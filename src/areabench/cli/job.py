@@ -194,7 +194,6 @@ def job_work(options: argparse.Namespace) -> JobWork:
     from areabench.experiment.parse import load_experiment
     from areabench.settings.keys import slug
     from areabench.settings.toml import read_text, read_toml
-    from areabench.sweeps.cost import walltime_in_simulator, walltime_on_mpi
     from areabench.sweeps.plan import Share, expected_tests, load_sweep
 
     file = options.file
@@ -225,7 +224,7 @@ def job_work(options: argparse.Namespace) -> JobWork:
 def job_script(options: argparse.Namespace, work: JobWork) -> str:
     """The templates of the scheduler and of what is run, with the options and what follows from them."""
     from areabench.plugins.trust import trust_options
-    from areabench.sweeps.walltime import walltime_in_simulator, walltime_on_mpi
+    from areabench.sweeps.cost import walltime_in_simulator, walltime_on_mpi
     from areabench.views.styled import counted
 
     on_slurm = options.scheduler == "slurm"
