@@ -19,7 +19,7 @@ from areabench.views.figures.style import (
     grid,
     label_axes,
     label_log_axis,
-    method_style,
+    line_look,
     styled,
 )
 from areabench.views.styled import counted
@@ -95,9 +95,9 @@ def _panels(count: int, width_in: float | None, trials: int) -> tuple[Figure, li
     if width_in is None:
         figure = Figure(figsize=(3.4 * count, 3.6), layout="constrained")
         return figure, list(figure.subplots(1, count))
-    figure, panels = grid(count, width_in, 3.0, 2.0)
+    figure, (panels,) = grid(count, width_in, 3.0, 2.0)
     entitle(figure, f"Where methods end under uneven rates, mean and 95 % of {counted(trials, 'trial')}")
-    return figure, panels
+    return figure, list(panels)
 
 
 def _nearest(limits: Sequence[Limit], zeta: float, ratio: float) -> Limit:
@@ -106,13 +106,17 @@ def _nearest(limits: Sequence[Limit], zeta: float, ratio: float) -> Limit:
 
 
 def _course(axes: Axes, point: Point) -> None:
-    look, traces = method_style(point.experiment.method.name), point.traces
+    look, traces = line_look(point.experiment.method.name), point.traces
     shortest = min(len(trace.iterations) for trace in traces)
     distance = np.median([np.sqrt(trace.squared_distance[:shortest]) for trace in traces], axis=0)
     axes.set(yscale="log")
     iterations = traces[0].iterations[:shortest]
     axes.plot(
-        iterations, distance, color=look.colour, linestyle=look.line, label=method_label(point.experiment.method.name)
+        iterations,
+        distance,
+        color=look["color"],
+        linestyle=look["linestyle"],
+        label=method_label(point.experiment.method.name),
     )
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value / 1000:g}k")
 
@@ -126,15 +130,15 @@ def _limit_panel(axes: Axes, limits: Sequence[Limit]) -> None:
     axes.set(xscale="log", yscale="log")
     for method in sorted({limit.method for limit in limits}, key=_place):
         own = sorted((limit for limit in limits if limit.method == method), key=lambda limit: limit.ratio)
-        look, ratios = method_style(method), [limit.ratio for limit in own]
+        look, ratios = line_look(method), [limit.ratio for limit in own]
         shown = band(np.array([limit.distances for limit in own]).T)
-        axes.fill_between(ratios, shown.low, shown.high, color=look.colour, alpha=0.2, linewidth=0)
+        axes.fill_between(ratios, shown.low, shown.high, color=look["color"], alpha=0.2, linewidth=0)
         axes.plot(
             ratios,
             shown.mean,
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.line,
+            color=look["color"],
+            marker=look["marker"],
+            linestyle=look["linestyle"],
             markersize=4,
             label=method_label(method),
         )

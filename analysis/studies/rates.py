@@ -122,7 +122,7 @@ def draw_rates(rows: list[list[Curve]]) -> Figure:
 @styled
 def draw_theorem(curves: Sequence[Curve], theorem: int, *, width_in: float) -> Figure:
     """The curves of one theorem for a paper, one panel each; `theorem` is 1 or 2."""
-    figure, panels = grid(len(curves), width_in, 3.0, 2.0)
+    figure, (panels,) = grid(len(curves), width_in, 3.0, 2.0)
     least = min(len(curve.values) for curve in curves)
     entitle(figure, f"Theorem {theorem}: AREA and the bound, {counted(least, 'trial')}")
     for curve, panel in zip(curves, panels, strict=True):

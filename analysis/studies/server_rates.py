@@ -12,6 +12,7 @@ from studies.letters import common_legend, typeset
 from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from studies.statistics import Band, Floats, Interval, band, resampled_means
 
+from areabench.experiment.labels import method_colour
 from areabench.methods.criteria import PoissonAggregation
 from areabench.theory.theorem2 import best_server_rate
 from areabench.views.figures.style import (
@@ -19,7 +20,6 @@ from areabench.views.figures.style import (
     grid,
     label_axes,
     label_log_axis,
-    method_style,
     styled,
 )
 from areabench.views.styled import counted
@@ -84,7 +84,7 @@ def draw_server_rates(found: Sequence[ServerRates], *, width_in: float | None = 
         figure = Figure(figsize=(4.2 * len(found), 3.4), layout="constrained")
         panels = list(np.atleast_1d(figure.subplots(1, len(found))))
     else:
-        figure, panels = grid(len(found), width_in, 3.0, 2.0)
+        figure, (panels,) = grid(len(found), width_in, 3.0, 2.0)
         entitle(figure, f"How often should the server step? {counted(len(found[0].gaps), 'trial')}")
     for panel, each in zip(panels, found, strict=True):
         middle = int(np.argmin(np.abs(np.log(each.factors))))
@@ -108,6 +108,6 @@ def draw_server_rates(found: Sequence[ServerRates], *, width_in: float | None = 
 
 
 def _relative(axes: Axes, factors: Floats, shown: Band) -> None:
-    colour = method_style("area").colour
+    colour = method_colour("area")
     axes.fill_between(factors, shown.low, shown.high, color=colour, alpha=0.2, linewidth=0)
     axes.plot(factors, shown.mean, color=colour, marker="o", markersize=4, label="measured, 95 % interval")

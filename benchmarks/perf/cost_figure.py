@@ -14,7 +14,7 @@ from areabench.methods import METHODS
 from areabench.views.figures.style import (
     label_axes,
     label_log_axis,
-    method_style,
+    line_look,
     save,
     styled,
 )
@@ -52,10 +52,8 @@ def draw(measured: Sequence[Measured]) -> Figure:
 def _draw_lines(axes: Axes, measured: Sequence[Measured], height: Callable[[Cost], float]) -> None:
     for method, label in ((name, record.label) for name, record in METHODS.items()):
         points = [(one.point.value, height(one.cost)) for one in measured if one.point.method == method and one.cost]
-        look = method_style(method)
-        style = {"color": look.colour, "marker": look.marker, "linestyle": look.line}
         if points:
-            axes.loglog(*zip(*points, strict=True), **style, label=label, linewidth=1.6, markersize=4.5)
+            axes.loglog(*zip(*points, strict=True), **line_look(method), label=label)
 
 
 def _draw_models(axes: Axes, measured: Sequence[Measured]) -> None:

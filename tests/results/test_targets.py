@@ -18,7 +18,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.patches import Rectangle
 
-from areabench.views.figures.targets import draw_time_to_target, reached_words
+from areabench.views.figures.targets import reached_words, time_to_target
 
 SLOW = (10.0, 20.0, 30.0)  # percent at 0, 1 and 2 s: never 80
 AT_1, AT_2 = (10.0, 85.0, 80.0), (10.0, 50.0, 80.0)
@@ -76,7 +76,7 @@ def test_drawn_as_bar_or_hatched_to_the_horizon_with_one_mark_per_trial() -> Non
     trials = [result("area", accuracy=AT_1), result("area", seed=1, accuracy=AT_1)]
     trials += [result("fedbuff", accuracy=SLOW), result("fedbuff", seed=1, accuracy=AT_2)]
     (page,) = arrange(trials)
-    axes = draw_time_to_target(page, {}, 80.0, width_in=3.3).axes[0]
+    axes = time_to_target(page, width=3.3).axes[0]
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     assert [(bar.get_width(), bar.get_hatch()) for bar in bars] == [(1.0, None), (15.0, "////")]  # the horizon is 15 s
     dots = {line.get_marker(): [] for line in axes.lines}  # type: dict[object, list[float]]

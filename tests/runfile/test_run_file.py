@@ -463,10 +463,9 @@ def test_description_names_every_part(run: Run) -> None:
 
 def test_plot_of_several_runs(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from areabench.views.figures.runs import draw_runs
-    from areabench.views.figures.style import save
+    from areabench.views import figures
 
-    save(draw_runs([run, run, run, run, run], 80.0), tmp_path / "deep" / "runs.png")
+    figures.save(figures.quality([run, run, run, run, run]), tmp_path / "deep" / "runs.png")
     assert (tmp_path / "deep" / "runs.png").stat().st_size > 10_000
 
 

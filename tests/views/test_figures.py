@@ -45,8 +45,9 @@ from matplotlib.patches import Rectangle, StepPatch
 
 from areabench.cli.figures import read_step_sizes
 from areabench.views.figures.labels import MOST_CLIENTS, draw_labels
-from areabench.views.figures.style import method_style, save
-from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
+from areabench.views.figures.style import line_look, save
+from areabench.views.figures.sweeps import quality_over_time, step_size_sensitivity
+from areabench.views.figures.sweeps import staleness as draw_staleness
 
 METHODS = {"area": Area, "fedbuff": FedBuff, "as-fedavg": AsFedAvg, "s-fedavg": SFedAvg}
 EXPERIMENT = replace(
@@ -94,12 +95,12 @@ def curves(
     spread: SpreadName = "interval",
 ) -> Figure:
     (page,) = arrange(results)
-    return draw_curves(page, wished or {}, target, spread)
+    return quality_over_time(page, wished, target, spread=spread)
 
 
 def sensitivity(*results: Result, spread: SpreadName = "interval") -> Figure:
     (page,) = arrange(results)
-    return draw_sensitivity(page, spread)
+    return step_size_sensitivity(page, spread=spread)
 
 
 # ---------------------------------------------------------------------------------------------------- pages
@@ -164,7 +165,7 @@ def test_variants_of_a_method_are_distinguished() -> None:
         "FedBuff (server_step_size = none)",
         "FedBuff (server_step_size = 0.5)",
     )
-    assert method_style("fedbuff", first.variant).marker != method_style("fedbuff", second.variant).marker
+    assert line_look("fedbuff", first.variant)["marker"] != line_look("fedbuff", second.variant)["marker"]
 
 
 def test_title_says_clients_steps_split_horizon_and_trials() -> None:
@@ -377,7 +378,7 @@ def test_sensitivity_where_everything_diverged() -> None:
 
 def test_staleness_has_one_histogram_per_method() -> None:
     (page,) = arrange([result(staleness=(1, 3)), result(seed=1, staleness=(3, 1)), result("s-fedavg", staleness=(9,))])
-    asynchronous, synchronous = draw_staleness(page, {}).axes
+    asynchronous, synchronous = draw_staleness(page).axes
     (steps,) = asynchronous.patches
     assert isinstance(steps, StepPatch)
     values, edges, _ = steps.get_data()
@@ -388,7 +389,7 @@ def test_staleness_has_one_histogram_per_method() -> None:
 
 def test_a_long_tail_has_a_logarithmic_axis_and_zero_stays_visible() -> None:
     (page,) = arrange([result(staleness=[1000] * 200 + [1]), result("s-fedavg", staleness=(9,))])
-    asynchronous, synchronous = draw_staleness(page, {}).axes
+    asynchronous, synchronous = draw_staleness(page).axes
     assert asynchronous.get_yscale() == synchronous.get_yscale() == "log"
     assert asynchronous.get_ylim() == synchronous.get_ylim()
     assert asynchronous.get_xlim()[1] == 200.5
@@ -398,7 +399,7 @@ def test_a_long_tail_has_a_logarithmic_axis_and_zero_stays_visible() -> None:
 
 def test_staleness_of_diverged_and_of_idle_runs() -> None:
     (page,) = arrange([result(diverged=True), result("fedbuff", staleness=())])
-    first, second = draw_staleness(page, {}).axes
+    first, second = draw_staleness(page).axes
     assert first.get_title(loc="left").endswith("AREA, α = 1 (all diverged)\nno updates")
     assert not first.patches
     assert not second.patches

@@ -65,7 +65,7 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple
     from areabench.results.grouping import arrange
     from areabench.sweeps.choose import tuning_notes
     from areabench.sweeps.read import open_finished
-    from areabench.views.figures.targets import draw_profiles, settings_to_profile
+    from areabench.views.figures.targets import performance_profile, settings_to_profile
 
     output: Path = options.output or options.folder / "figures"
     if output.suffix in (".png", ".svg") and not output.is_dir():
@@ -80,7 +80,7 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple
         for name, figure in _draw(page, step_sizes, options.target, options.spread or "interval").items()
     }
     if len(settings_to_profile(pages)) > 1:
-        figures["profile"] = draw_profiles(pages, step_sizes, options.target)
+        figures["profile"] = performance_profile(pages, step_sizes, options.target)
     if output.suffix == ".pdf" and not output.is_dir():
         from areabench.views.figures.style import save_pages
 
@@ -136,16 +136,16 @@ def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
 
 def _draw(page: Comparison, step_sizes: Mapping[str, float], target: float, spread: SpreadName) -> dict[str, Figure]:
     """Figures of one page, by name."""
-    from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
-    from areabench.views.figures.targets import draw_reach_curves
+    from areabench.views import figures
 
     drawn = {
-        "curves": draw_curves(page, step_sizes, target, spread),
-        "sensitivity": draw_sensitivity(page, spread),
-        "staleness": draw_staleness(page, step_sizes),
+        "curves": figures.quality_over_time(page, step_sizes, target, spread=spread),
+        "sensitivity": figures.step_size_sensitivity(page, spread=spread),
+        "staleness": figures.staleness(page, step_sizes),
     }
-    has_times = "test_accuracy" in page.quantities
-    return drawn | ({"reached": draw_reach_curves(page, step_sizes, target)} if has_times else {})
+    if "test_accuracy" in page.quantities:
+        drawn["reached"] = figures.reached_over_time(page, step_sizes, target)
+    return drawn
 
 
 def _save(figure: Figure, paths: list[Path]) -> list[Path]:

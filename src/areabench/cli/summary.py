@@ -72,11 +72,10 @@ def _plot(paths: Sequence[Path], target: float, plot: Path) -> None:
     from contextlib import ExitStack
 
     from areabench.runfile.read import open_run
-    from areabench.views.figures.runs import draw_runs
-    from areabench.views.figures.style import save
+    from areabench.views import figures
 
     with ExitStack() as stack:
-        save(draw_runs([stack.enter_context(open_run(path)) for path in paths], target), plot)
+        figures.save(figures.quality([stack.enter_context(open_run(path)) for path in paths], target), plot)
 
 
 COMMAND = Command("runs/demo --plot runs.png", summary_options, summary_command)

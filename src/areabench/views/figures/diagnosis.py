@@ -1,9 +1,8 @@
-"""The figure of a diagnosis: rates, delays, what takes time, and the verdict on top; and that of participation."""
+"""The figures of a diagnosis: its verdict, with rates, delays and what takes time; and the clients' participation."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import TOLERANCE, Cause, Diagnosis
 from areabench.engine.fairness import CHANCE
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import method_colour, method_label
-from areabench.views.figures.style import LIMIT_LINE, entitle, grid, label_axes, label_log_axis, legend, styled
+from areabench.results.diagnosis import diagnosis_of
+from areabench.runfile.read import Run
+from areabench.views.figures.style import (
+    LIMIT_LINE,
+    Width,
+    entitle,
+    grid,
+    inches,
+    label_axes,
+    label_log_axis,
+    legend,
+    paper_style,
+)
 
 _BLUE = "#0072B2"
 _ORANGE = "#E69F00"
@@ -41,70 +51,62 @@ _BAR_POINTS = 7.0  # the width of a bar of a client; where clients have less roo
 _NAMED = 24  # clients whose numbers there is room for
 
 
-@styled
-def draw_diagnosis(found: Diagnosis, experiment: Experiment, *, width_in: float | None = None) -> Figure:
+def verdict(run: Run, *, width: Width = "page", titled: bool = True) -> Figure:
+    """Did the run keep its delays, and what took time? Six panels, two of a simulated run."""
+    return draw_diagnosis(diagnosis_of(run), run.experiment, width, titled=titled)
+
+
+@paper_style()
+def draw_diagnosis(found: Diagnosis, experiment: Experiment, width: Width = "page", *, titled: bool = True) -> Figure:
     """Six panels; two of a simulated run, which has no times but its delays."""
     real = found.cause not in (Cause.VIRTUAL, Cause.NOTHING)
-    axes: Any
-    if width_in is None:
-        figure = Figure(figsize=(13, 7.4) if real else (9, 4.2), layout="constrained")
-        figure.suptitle(_heading(found, experiment, 140 if real else 95), fontsize="medium")
-        axes = figure.subplots(2 if real else 1, 3 if real else 2).ravel()
-    else:
-        figure, axes = grid(6 if real else 2, width_in, 3.0, 2.4)
-        entitle(figure, _heading(found, experiment, 1000))
-    _draw_clients(axes[0], found)
-    _draw_delays(axes[1], found)
+    figure, (axes,) = grid(6 if real else 2, inches(width), 3.0, 2.4)
+    stretch = f", clock.stretch = {found.stretch:g}" if found.stretch != 1 else ""
+    entitle(figure, f"{_words(found, experiment)}{stretch}\n{found.advice}", titled=titled)
+    clients = found.clients
+    span_s = found.duration_s
+    label_axes(axes[0], "client", "updates/s", "Rates: achieved, and expected with interval", pad=20)
+    axes[0].vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
+    axes[0].plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")
+    short = clients["served"] < clients["low"]
+    for chosen, colour, mark, label in ((~short, _BLUE, "o", "achieved"), (short, _RED, "X", "too little")):
+        if chosen.any():
+            rate = clients["served"][chosen] / span_s
+            axes[0].plot(clients["client"][chosen], rate, mark, color=colour, markersize=4.5, label=label)
+    axes[0].set_ylim(bottom=0)
+    axes[0].margins(x=0.03)
+    axes[0].xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes[0].legend(**_ABOVE)
+    # Quantiles of realised delays over those of drawn ones: on the diagonal where delays were kept.
+    label_axes(axes[1], "drawn delay (ms)", "realised delay (ms)", "Delays: quantiles from 1 to 99.9 %")
+    inner = (found.quantiles["share"] >= 1) & (found.quantiles["share"] < 100)
+    drawn_ms, realised_ms = (1e3 * found.quantiles[name][inner] for name in ("drawn_s", "realised_s"))
+    if len(drawn_ms):
+        ends = [min(drawn_ms[0], realised_ms[0]) / 1.3, 1.3 * max(drawn_ms[-1], realised_ms[-1])]
+        axes[1].plot(ends, ends, **LIMIT_LINE, zorder=1)
+        axes[1].plot(drawn_ms, realised_ms, ".-", color=_BLUE, linewidth=1.2, markersize=4)
+        axes[1].set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+        label_log_axis(axes[1].xaxis)
+        label_log_axis(axes[1].yaxis)
     if real:
         _draw_times(axes[2], found)
         _draw_cycle(axes[3], found)
         _draw_excess(axes[4], found)
-        _draw_loads(axes[5], found)
+        bars = {
+            "server": (found.server_load, "0.55"),
+            "polling": (found.server_polling, _GREEN),
+            "serving": (found.server_serving, _BLUE),
+            "busiest rank": (found.busiest_load, _ORANGE),
+            "cores": (found.core_load, _PINK),
+        }
+        _draw_bars(axes[5], bars, 100.0)
+        label_axes(axes[5], "share of the time (%)", "", "Load")
     return figure
-
-
-def _heading(found: Diagnosis, experiment: Experiment, width: int) -> str:
-    """The run in a few words, and the verdict."""
-    stretch = f", clock.stretch = {found.stretch:g}" if found.stretch != 1 else ""
-    return f"{_words(found, experiment)}{stretch}\n" + "\n".join(textwrap.wrap(found.advice, width))
 
 
 def _words(found: Diagnosis, experiment: Experiment) -> str:
     method = method_label(experiment.method.name)
     return f"{experiment.name}: {method}, n = {len(found.clients)}, {found.duration_s:g} s"
-
-
-def _draw_clients(axes: Axes, found: Diagnosis) -> None:
-    """Achieved rates as dots, what was expected with its interval as bars; those with too little in red."""
-    clients = found.clients
-    span_s = found.duration_s
-    label_axes(axes, "client", "updates/s", "Rates: achieved, and expected with interval", pad=20)
-    axes.vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
-    axes.plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")
-    short = clients["served"] < clients["low"]
-    for chosen, colour, mark, label in ((~short, _BLUE, "o", "achieved"), (short, _RED, "X", "too little")):
-        if chosen.any():
-            rate = clients["served"][chosen] / span_s
-            axes.plot(clients["client"][chosen], rate, mark, color=colour, markersize=4.5, label=label)
-    axes.set_ylim(bottom=0)
-    axes.margins(x=0.03)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.legend(**_ABOVE)
-
-
-def _draw_delays(axes: Axes, found: Diagnosis) -> None:
-    """Quantiles of realised delays over those of drawn ones: on the diagonal where delays were kept."""
-    label_axes(axes, "drawn delay (ms)", "realised delay (ms)", "Delays: quantiles from 1 to 99.9 %")
-    inner = (found.quantiles["share"] >= 1) & (found.quantiles["share"] < 100)
-    drawn_ms, realised_ms = (1e3 * found.quantiles[name][inner] for name in ("drawn_s", "realised_s"))
-    if not len(drawn_ms):
-        return
-    ends = [min(drawn_ms[0], realised_ms[0]) / 1.3, 1.3 * max(drawn_ms[-1], realised_ms[-1])]
-    axes.plot(ends, ends, **LIMIT_LINE, zorder=1)
-    axes.plot(drawn_ms, realised_ms, ".-", color=_BLUE, linewidth=1.2, markersize=4)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    label_log_axis(axes.xaxis)
-    label_log_axis(axes.yaxis)
 
 
 def _draw_times(axes: Axes, found: Diagnosis) -> None:
@@ -155,19 +157,6 @@ def _draw_excess(axes: Axes, found: Diagnosis) -> None:
     label_axes(axes, "share of the mean delay (%)", "", "Longer than the delay, by what it is due to")
 
 
-def _draw_loads(axes: Axes, found: Diagnosis) -> None:
-    """How busy server, ranks and cores were."""
-    bars = {
-        "server": (found.server_load, "0.55"),
-        "polling": (found.server_polling, _GREEN),
-        "serving": (found.server_serving, _BLUE),
-        "busiest rank": (found.busiest_load, _ORANGE),
-        "cores": (found.core_load, _PINK),
-    }
-    _draw_bars(axes, bars, 100.0)
-    label_axes(axes, "share of the time (%)", "", "Load")
-
-
 def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], limit: float) -> None:
     """Bars from top to bottom with their values, and a limit as a dashed line."""
     longest = max(limit, *(np.nan_to_num(value) for value, _ in bars.values()))
@@ -184,27 +173,25 @@ def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], limit: float) -> 
     axes.set_xlim(0, 1.15 * longest)
 
 
-# ---------------------------------------------------------------------------------------------------- participation
+def participation(run: Run, *, width: Width = "page", titled: bool = True) -> Figure:
+    """Updates used of each client, beside how many its rate lets expect and how many chance allows."""
+    return draw_participation(diagnosis_of(run), run.experiment, width, titled=titled)
 
 
-def outside(found: Diagnosis) -> NDArray[np.bool_]:
-    """Which clients were served less or more than chance allows, shape (clients,); none where that is not known."""
-    clients = found.clients
-    return np.asarray((clients["served"] < clients["low"]) | (clients["served"] > clients["high"]))
-
-
-@styled
-def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: float) -> Figure:
+@paper_style()
+def draw_participation(
+    found: Diagnosis, experiment: Experiment, width: Width = "page", *, titled: bool = True
+) -> Figure:
     """Clients across, the one expected to send least first: the expected number with its interval, and the used."""
-    order = np.argsort(found.clients["expected"], kind="stable")
-    clients = found.clients[order]
-    beyond = outside(found)[order]
+    width_in = inches(width)
+    clients = found.clients[np.argsort(found.clients["expected"], kind="stable")]
+    outside = (clients["served"] < clients["low"]) | (clients["served"] > clients["high"])
     colour = method_colour(experiment.method.name)
     figure = Figure(figsize=(width_in, 2.6 if width_in > 5 else 3.0), layout="constrained")
-    verdict = "expectation not known"
+    said = "expectation not known"
     if np.isfinite(clients["expected"]).all():
-        verdict = f"{np.count_nonzero(beyond)} of {len(clients)} clients outside the interval"
-    entitle(figure, f"Participation: {verdict}\n{_words(found, experiment)}")
+        said = f"{np.count_nonzero(outside)} of {len(clients)} clients outside the interval"
+    entitle(figure, f"Participation: {said}\n{_words(found, experiment)}", titled=titled)
     axes = figure.subplots()
     place = np.arange(len(clients))
     room = 45 * width_in / len(clients)  # the width of a client in points
@@ -215,8 +202,8 @@ def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: fl
     else:
         axes.fill_between(place, clients["low"], clients["high"], step="mid", color="0.85", linewidth=0, zorder=2)
         axes.step(place, clients["expected"], where="mid", color="0.3", linewidth=0.9, zorder=3)
-    axes.plot(place[~beyond], clients["served"][~beyond], "o", color=colour, markersize=size, zorder=4)
-    axes.plot(place[beyond], clients["served"][beyond], "X", color=_RED, markersize=size + 2, zorder=4)
+    axes.plot(place[~outside], clients["served"][~outside], "o", color=colour, markersize=size, zorder=4)
+    axes.plot(place[outside], clients["served"][outside], "X", color=_RED, markersize=size + 2, zorder=4)
     label_axes(axes, "clients, by their expected numbers", "updates used")
     if len(clients) <= _NAMED:
         axes.set_xlabel("client")
@@ -228,7 +215,7 @@ def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: fl
         Line2D([], [], marker="_", color="0.3", linestyle="none", markersize=7, label="expected"),
         Patch(color="0.82", label=f"interval: {100 * (1 - CHANCE):g} % of runs"),
     ]
-    if beyond.any():
+    if outside.any():
         handles.append(
             Line2D([], [], marker="X", color=_RED, linestyle="none", markersize=6.5, label="used, outside it")
         )

@@ -9,7 +9,6 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, ParamSpec
@@ -24,12 +23,13 @@ from matplotlib.transforms import offset_copy
 
 from areabench.errors import UserError
 from areabench.experiment.labels import method_colour
+from areabench.methods import METHODS
 
-_LINES: dict[str, Any] = {"area": "-", "fedbuff": (0, (6, 1.5)), "as-fedavg": (0, (6, 1.5, 1, 1.5)), "s-fedavg": ":"}
-_MARKERS = {"area": "oPh", "fedbuff": "sX>", "as-fedavg": "^p8", "s-fedavg": "Dd<"}  # of its first, second ... variant
-_OTHER_LINE = (0, (3, 1.5))  # of a user's own method
-_OTHER_MARKERS = "v*H"
-
+# Markers (of a method's first, second ... variant) and line, by the method's place in the registry; the last are also
+# those of a user's own method.
+_LOOKS: tuple[tuple[str, Any], ...] = (
+    ("oPh", "-"), ("sX>", (0, (6, 1.5))), ("^p8", (0, (6, 1.5, 1, 1.5))), ("Dd<", ":"), ("v*H", (0, (3, 1.5))),
+)  # fmt: skip
 _SETTINGS: Any = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -67,26 +67,14 @@ _BELOW_POINTS = -28  # room for the labels of the axis that a legend goes under
 Parameters = ParamSpec("Parameters")
 
 
-@dataclass(frozen=True)
-class MethodStyle:
-    """How a method is drawn."""
-
-    colour: str
-    marker: str
-    line: Any  # a line style of matplotlib
-
-
-def method_style(method: str, variant: int = 0) -> MethodStyle:
-    """The style of a method; `variant` counts the settings of one method beside its step size."""
-    markers = _MARKERS.get(method, _OTHER_MARKERS)
-    return MethodStyle(method_colour(method), markers[variant % len(markers)], _LINES.get(method, _OTHER_LINE))
-
-
 def line_look(method: str, variant: int = 0) -> dict[str, Any]:
-    """The style of a method as matplotlib takes it for a line."""
-    style = method_style(method, variant)
-    look = {"color": style.colour, "marker": style.marker, "linestyle": style.line}
-    return look | {"linewidth": 1.6, "markersize": 4.5}
+    """The style of a method as matplotlib takes it for a line; `variant` counts its settings beside the step size."""
+    place = list(METHODS).index(method) % len(_LOOKS) if method in METHODS else -1
+    markers, line = _LOOKS[place]
+    return {
+        "color": method_colour(method), "marker": markers[variant % len(markers)], "linestyle": line, "linewidth": 1.6,
+        "markersize": 4.5,
+    }  # fmt: skip
 
 
 def mark_every(points: int, shift: float) -> tuple[int, int]:
@@ -100,7 +88,7 @@ def mark_every(points: int, shift: float) -> tuple[int, int]:
 
 
 def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
-    """Run a drawing function with the settings of this module; with `width_in`, with those for a paper."""
+    """Run a drawing function with text of ten points; with an argument `width_in`, as for a paper."""
 
     @wraps(draw)
     def drawn(*arguments: Parameters.args, **named: Parameters.kwargs) -> Figure:
@@ -109,6 +97,13 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
             return draw(*arguments, **named)
 
     return drawn
+
+
+@contextmanager
+def paper_style() -> Iterator[None]:
+    """Draw with text of eight points; as `@paper_style()` above a function, whenever it runs."""
+    with mpl.rc_context(_SETTINGS | _PAPER):
+        yield
 
 
 def label_axes(axes: Axes, across: str, upward: str, title: str = "", pad: float | None = None) -> None:
@@ -173,22 +168,27 @@ def inches(width: Width) -> float:
     return wide
 
 
-def entitle(figure: Figure, words: str) -> None:
-    """Write a title in as many lines as it needs."""
+def entitle(figure: Figure, words: str, *, titled: bool = True) -> None:
+    """Write a title in as many lines as it needs; none where the figure is not to be titled."""
     letters = int(_LETTERS_PER_INCH * figure.get_figwidth())
     lines = [line for part in words.split("\n") for line in textwrap.wrap(part, letters)]
-    figure.suptitle("\n".join(lines), fontsize="medium")
+    if titled:
+        figure.suptitle("\n".join(lines), fontsize="medium")
 
 
-def grid(count: int, width_in: float, least_in: float, height_in: float) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels, each at least `least_in` wide; a line of panels is `height_in` high."""
+def grid(count: int, width_in: float, least_in: float, height_in: float, rows: int = 1) -> tuple[Figure, Any]:
+    """A figure with rows of `count` panels, and the panels, shape (rows, count).
+
+    Each is at least `least_in` wide: panels that do not fit go to the next line of their row. A line is `height_in`
+    high.
+    """
     across = min(count, max(1, int(width_in / least_in)))
     lines = math.ceil(count / across)
-    figure = Figure(figsize=(width_in, 0.5 + height_in * lines), layout="constrained")
-    panels: list[Axes] = list(figure.subplots(lines, across, squeeze=False).ravel())
-    for panel in panels[count:]:
+    figure = Figure(figsize=(width_in, 0.5 + height_in * rows * lines), layout="constrained")
+    panels = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
+    for panel in panels[:, count:].ravel():
         panel.set_axis_off()
-    return figure, panels[:count]
+    return figure, panels[:, :count]
 
 
 def is_narrow(figure: Any) -> bool:
@@ -206,3 +206,9 @@ def legend(axes: Axes, handles: Sequence[Any]) -> None:
     else:
         look |= {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
     axes.legend(handles=list(handles), **look)
+
+
+def say_nothing_there(axes: Axes, words: str) -> None:
+    """Write these words into a panel that has nothing to show."""
+    axes.set(xticks=[], yticks=[])
+    axes.text(0.5, 0.5, words, color="0.45", ha="center", va="center", transform=axes.transAxes)

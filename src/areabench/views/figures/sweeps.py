@@ -1,4 +1,4 @@
-"""Figures of sweeps: quality over time, staleness, final quality over the step size, and time to a target."""
+"""Figures of sweeps: quality over time, staleness, and final quality over the step size."""
 
 from __future__ import annotations
 
@@ -12,31 +12,60 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
+from numpy.typing import ArrayLike
 
+from areabench.errors import UserError
 from areabench.experiment.labels import method_colour
 from areabench.results.cells import Cell
-from areabench.results.grouping import Comparison, Entry
-from areabench.results.statistics import (
-    Floats,
-    Quantity,
-    SpreadName,
-    band,
-    mean_and_p95,
-    staleness_shares,
-)
+from areabench.results.grouping import Comparison, Entry, arrange
+from areabench.results.statistics import Floats, Quantity, SpreadName, band, mean_and_p95, staleness_shares
+from areabench.runfile.read import Run
+from areabench.sweeps.read import Sweep, read_result
 from areabench.views.figures.style import (
     LIMIT_LINE,
+    Width,
     entitle,
+    grid,
+    inches,
     label_axes,
     label_log_axis,
     legend,
     line_look,
     mark_every,
-    styled,
+    paper_style,
+    say_nothing_there,
 )
 
+Source = Comparison | Sweep | Run | Sequence[Run]  # what a figure shows: one setting, or runs of one
 _UPWARD = {"test_accuracy": "test accuracy (%)", "train_loss": "training loss"}
 _WIDEST = 1e4  # a loss beyond this many times the least one is off the axis: it would flatten all others
+
+
+def runs_of(source: Run | Sequence[Run]) -> Sequence[Run]:
+    """At least one run."""
+    runs = [source] if isinstance(source, Run) else source
+    if not runs:
+        raise UserError("there is no run to draw; open one with areabench.open_run")
+    return runs
+
+
+def setting_of(source: Source, number: int | None) -> Comparison:
+    """What to draw: of several settings that of this number, counted from 0."""
+    if isinstance(source, Comparison):
+        return source
+    if isinstance(source, Sweep):
+        pages = arrange(source.results, source.tuned_keys)
+    else:
+        pages = arrange([read_result(run.path) for run in runs_of(source)])
+    if not pages:
+        raise UserError("no run of this sweep is done; run it with `areabench sweep` first")
+    if number is None and len(pages) > 1:
+        raise UserError(f"there are {len(pages)} settings to draw; choose one with page=0 to page={len(pages) - 1}")
+    number = number or 0
+    if not 0 <= number < len(pages):
+        raise UserError(f"page {number}: must be from 0 to {len(pages) - 1}, one per setting")
+    return pages[number]
 
 
 @dataclass(frozen=True)
@@ -58,47 +87,29 @@ class Pick:
         return f"{label}\n({some} diverged)"
 
 
-def picks_of(row: Sequence[Entry], wished: Mapping[str, float]) -> list[Pick]:
+def picks_of(row: Sequence[Entry], wished: Mapping[str, float] | None) -> list[Pick]:
     """One step size per method: the chosen one or the best."""
-    return [Pick(entry, entry.cell_to_draw(wished)) for entry in row]
+    return [Pick(entry, entry.cell_to_draw(wished or {})) for entry in row]
 
 
 def panels(
-    comparison: Comparison, columns: int, width: float, heading: str, paper: tuple[float, float] | None = None
+    comparison: Comparison, columns: int, width: Width, least_in: float, heading: str, *, titled: bool
 ) -> tuple[Figure, Any]:
-    """A figure (width in inches) with one row of panels per rates setting, and its axes, shape (rows, columns).
-
-    `paper` has the width of the figure and the least width of a panel; panels that do not fit go to the next line.
-    """
-    rows = len(comparison.rows)
-    words = f"{heading}\n{comparison.caption}"
-    if paper is None:
-        figure = Figure(figsize=(width, 0.8 + 2.9 * rows), layout="constrained")
-        figure.suptitle(words, fontsize="medium")
-        axes: Any = figure.subplots(rows, columns, squeeze=False)
-    else:
-        width_in, least_in = paper
-        across = min(columns, max(1, int(width_in / least_in)))
-        lines = -(-columns // across)
-        figure = Figure(figsize=(width_in, 0.6 + 1.9 * rows * lines), layout="constrained")
-        axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
-        for panel in axes[:, columns:].ravel():
-            panel.set_axis_off()
-        axes = axes[:, :columns]
-        entitle(figure, words)
+    """A figure with one row of panels per rates setting, and its axes, shape (rows, columns)."""
+    figure, axes = grid(columns, inches(width), least_in, 1.9, len(comparison.rows))
+    entitle(figure, f"{heading}\n{comparison.caption}", titled=titled)
     for rates, row_axes in zip(comparison.rows, axes, strict=True):
         row_axes[0].set_title(f"rates {rates.describe()}", loc="left", fontsize="small")
     return figure, axes
 
 
-def quality_panels(
-    comparison: Comparison, what: str, spread: SpreadName, width_in: float | None = None
+def _quality_panels(
+    comparison: Comparison, what: str, spread: SpreadName, width: Width, *, titled: bool
 ) -> tuple[Figure, Any]:
     """Panels with a column for accuracy and one for loss, as far as they were measured."""
     if any(len(cell.results) > 1 for cell in comparison.cells):
         what += {"interval": ": mean and its 95 % interval", "range": ": mean, and range over trials"}[spread]
-    columns = max(len(comparison.quantities), 1)
-    return panels(comparison, columns, 4.0 * columns + 2.5, what, None if width_in is None else (width_in, 2.5))
+    return panels(comparison, max(len(comparison.quantities), 1), width, 2.5, what, titled=titled)
 
 
 def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> None:
@@ -106,8 +117,7 @@ def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> Non
     label_axes(axes, across, before + _UPWARD[quantity])
     axes.margins(x=0.02)
     if is_empty(axes):
-        axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, "no values", color="0.45", ha="center", va="center", transform=axes.transAxes)
+        say_nothing_there(axes, "no values")
     elif quantity == "train_loss" and axes.dataLim.y0 > 0:
         axes.set_yscale("log")
         if axes.dataLim.y1 > _WIDEST * axes.dataLim.y0:
@@ -131,19 +141,22 @@ _FEWEST_BARS = 5  # that a histogram has room for
 _LOG_HELPS = 50.0  # a histogram whose greatest and least bars differ by more than this factor gets a logarithmic axis
 
 
-@styled
-def draw_curves(
-    comparison: Comparison,
-    wished: Mapping[str, float],
-    target: float,
-    spread: SpreadName = "interval",
+@paper_style()
+def quality_over_time(
+    sweep: Source,
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
     *,
-    width_in: float | None = None,
+    spread: SpreadName = "interval",
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
 ) -> Figure:
     """Accuracy and loss over time: the mean over trials as a line, its spread as a band; `target` in percent."""
-    figure, axes = quality_panels(comparison, "Quality over time", spread, width_in)
+    comparison = setting_of(sweep, page)
+    figure, axes = _quality_panels(comparison, "Quality over time", spread, width, titled=titled)
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
-        picks = picks_of(row, wished)
+        picks = picks_of(row, step_sizes)
         handles = [Line2D([], [], **look_of(pick.entry), label=pick.label) for pick in picks]
         for quantity, panel in zip(comparison.quantities, row_axes, strict=False):
             _draw_lines(panel, picks, quantity, spread)
@@ -166,27 +179,44 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity, spread: S
             axes.fill_between(
                 shown.time_s, shown.low, shown.high, color=look["color"], alpha=0.18, linewidth=0, zorder=2
             )
-            axes.dataLim.set(limits)
-            trials = band(results, quantity, "range")  # how far the axes reach: the interval of two or three is wide
-            for end in (shown.low, shown.high):
-                axes.update_datalim(np.column_stack([shown.time_s, np.clip(end, trials.low, trials.high)]))
+            trials = band(results, quantity, "range")
+            _reach(axes, limits, shown.time_s, (shown.low, shown.high), (trials.low, trials.high))
         marked = mark_every(len(shown.time_s), index / len(picks))
         axes.plot(shown.time_s, shown.mean, **look, markevery=marked, zorder=3)
+
+
+def _reach(
+    axes: Axes, limits: Bbox, across: ArrayLike, ends: tuple[Floats, Floats], trials: tuple[Floats, Floats]
+) -> None:
+    """Let the axes reach from `limits` to the spread as far as the trials: the interval of two or three is wide."""
+    axes.dataLim.set(limits)
+    for end in ends:
+        axes.update_datalim(np.column_stack([across, np.clip(end, *trials)]))
 
 
 # ---------------------------------------------------------------------------------------------------- staleness
 
 
-@styled
-def draw_staleness(comparison: Comparison, wished: Mapping[str, float], *, width_in: float | None = None) -> Figure:
+@paper_style()
+def staleness(
+    sweep: Source,
+    step_sizes: Mapping[str, float] | None = None,
+    *,
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
+) -> Figure:
     """How many server steps were made while an update was in flight: one panel per method, mean share over trials."""
+    comparison = setting_of(sweep, page)
     columns = max(len(row) for row in comparison.rows.values())
-    paper = None if width_in is None else (width_in, 1.6)
-    width = 1.2 + 2.7 * max(columns, 2)
-    figure, axes = panels(comparison, columns, width, "Staleness of updates: mean share over trials", paper)
+    figure, axes = panels(
+        comparison, columns, width, 1.6, "Staleness of updates: mean share over trials", titled=titled
+    )
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
-        picks = picks_of(row, wished)
+        picks = picks_of(row, step_sizes)
         shares = [100 * staleness_shares(pick.cell.finite if pick.cell else ()) for pick in picks]
+        present = np.concatenate([share[share > 0] for share in shares])
+        longest = max(len(share) for share in shares)
         for pick, share, panel in zip(picks, shares, row_axes, strict=False):
             words = "no updates"
             if len(share) == 1:
@@ -196,53 +226,51 @@ def draw_staleness(comparison: Comparison, wished: Mapping[str, float], *, width
                 words = f"mean {mean:.3g}, 95 % up to {p95}"
             rates = panel.get_title(loc="left")  # above the first panel
             label = pick.label.replace("\n", " ")
-            across = "staleness (server steps)" if width_in is None else "staleness (steps)"
-            label_axes(panel, across, "", f"{rates}\n{label}\n{words}")
+            label_axes(panel, "staleness (steps)", "", f"{rates}\n{label}\n{words}")
             if len(share):
                 colour = method_colour(pick.entry.method.name)
                 panel.stairs(share, np.arange(len(share) + 1) - 0.5, fill=True, color=colour)
+            # The panels of a row have the same limits, but for a single bar, which would be too thin to see.
+            right = longest if len(share) > 1 else _FEWEST_BARS
+            panel.set_xlim(-0.5 - 0.02 * right, max(right, _FEWEST_BARS) - 0.5)
+            panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            is_first = panel.get_subplotspec().is_first_col()
+            panel.tick_params(labelleft=is_first)
+            panel.set_ylabel("share of updates (%)" if is_first else "")
+            if len(present) and present.max() > _LOG_HELPS * present.min():
+                panel.set_yscale("log")
+                panel.set_ylim(present.min() / 1.5, present.max() * 1.5)
+                label_log_axis(panel.yaxis)
+            elif len(present):
+                panel.set_ylim(0.0, present.max() * 1.05)
         for panel in row_axes[len(picks) :]:
             panel.set_axis_off()
-        _share_limits(row_axes[: len(picks)], shares)
     return figure
-
-
-def _share_limits(row_axes: Sequence[Axes], shares: Sequence[Floats]) -> None:
-    """The same limits for the panels of a row."""
-    present = np.concatenate([share[share > 0] for share in shares])
-    longest = max(len(share) for share in shares)
-    for panel, share in zip(row_axes, shares, strict=True):
-        right = longest if len(share) > 1 else _FEWEST_BARS  # a single bar would be too thin to see
-        panel.set_xlim(-0.5 - 0.02 * right, max(right, _FEWEST_BARS) - 0.5)
-        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        place = panel.get_subplotspec()
-        first = place is None or place.is_first_col()
-        panel.tick_params(labelleft=first)
-        panel.set_ylabel("share of updates (%)" if first else "")
-        if len(present) and present.max() > _LOG_HELPS * present.min():
-            panel.set_yscale("log")
-            panel.set_ylim(present.min() / 1.5, present.max() * 1.5)
-            label_log_axis(panel.yaxis)
-        elif len(present):
-            panel.set_ylim(0.0, present.max() * 1.05)
 
 
 # ---------------------------------------------------------------------------------------------------- step sizes
 
 _STRIP = 0.05  # height of one line of marks at the top edge, of the height of the axes
 _MARGIN = 2.5  # factor by which the axis of step sizes reaches beyond them
+_STEP_SIZE_LABELS = 5  # as many as there is room for
 
 
-@styled
-def draw_sensitivity(
-    comparison: Comparison, spread: SpreadName = "interval", *, width_in: float | None = None
+@paper_style()
+def step_size_sensitivity(
+    sweep: Source,
+    *,
+    spread: SpreadName = "interval",
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
 ) -> Figure:
     """Final accuracy and loss over the step size: mean and spread over trials; what diverged at the top edge."""
-    figure, axes = quality_panels(comparison, "Final quality over step size", spread, width_in)
+    comparison = setting_of(sweep, page)
+    figure, axes = _quality_panels(comparison, "Final quality over step size", spread, width, titled=titled)
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         for quantity, panel in zip(comparison.quantities, row_axes, strict=False):
             _draw_finals(panel, row, quantity, spread)
-            label_log_axis(panel.xaxis, 9 if width_in is None else 5)  # as many labels as there is room for
+            label_log_axis(panel.xaxis, _STEP_SIZE_LABELS)
         handles = [Line2D([], [], **look_of(one), label=one.label) for one in row]
         diverged = [cell for cell in _cells(row) if cell.diverged]
         if any(not cell.finite for cell in diverged):
@@ -262,15 +290,12 @@ def _draw_finals(axes: Axes, row: Sequence[Entry], quantity: Quantity, spread: S
         if not finals:
             continue
         across = [step_size for step_size, _ in finals]
-        mean = np.array([final.mean for _, final in finals])
+        mean, least, most = np.array([(final.mean, final.minimum, final.maximum) for _, final in finals]).T
         low, high = np.array([final.ends(spread) for _, final in finals]).T
         reach = np.maximum((mean - low, high - mean), 0.0)  # a mean may be rounded beyond its range
         limits = axes.dataLim.frozen()
         axes.errorbar(across, mean, yerr=reach, **look_of(entry), elinewidth=1.0, capsize=2.0)
-        axes.dataLim.set(limits)
-        for end in (low, high):
-            within = np.clip(end, [final.minimum for _, final in finals], [final.maximum for _, final in finals])
-            axes.update_datalim(np.column_stack([across, within]))
+        _reach(axes, limits, across, (low, high), (least, most))
     finish(axes, quantity, "step size α", "final ")
     if any(cell.diverged for cell in _cells(row)):
         _draw_divergence(axes, row)
@@ -292,28 +317,14 @@ def _side_by_side(row: Sequence[Entry]) -> Iterator[tuple[Entry, float]]:
         yield entry, float(np.exp(width * ((index + 0.5) / count - 0.5)))
 
 
-# ---------------------------------------------------------------------------------------------------- divergence
-
-
 def _mark(colour: str, *, some: bool) -> dict[str, Any]:
     """The style of a step size that diverged: a filled cross, or a thin one where some trials did not."""
     return {"color": colour, "marker": "x" if some else "X", "markersize": 5.5, "linestyle": "none"}
 
 
 def _draw_divergence(axes: Axes, row: Sequence[Entry]) -> None:
-    """Marks in a strip above the data, one line per method."""
-    _make_room(axes, len(row) * _STRIP)
-    for index, (entry, factor) in enumerate(_side_by_side(row)):
-        height = 1 - (index + 0.5) * _STRIP
-        for some in (False, True):
-            across = [c.step_size * factor for c in entry.cells if c.diverged and bool(c.finite) == some]
-            mark = _mark(method_colour(entry.method.name), some=some)
-            mark |= {"transform": axes.get_xaxis_transform(), "zorder": 3, "gid": "diverged"}
-            axes.plot(across, [height] * len(across), **mark)
-
-
-def _make_room(axes: Axes, share: float) -> None:
-    """Raise the upper limit so that this share of the height is free: shaded, without ticks, above all lines."""
+    """Marks in a strip above the data, one line per method: shaded, without ticks, above all lines."""
+    share = len(row) * _STRIP
     transform = axes.yaxis.get_transform()
     bottom, top = axes.get_ylim()
     for minor in (False, True):
@@ -323,3 +334,10 @@ def _make_room(axes: Axes, share: float) -> None:
     raised = transform.inverted().transform(np.array([low + (high - low) / (1 - share)]))
     axes.set_ylim(bottom, float(raised[0]))
     axes.add_patch(Rectangle((0, 1 - share), 1, share, color="0.95", linewidth=0, zorder=2.5, transform=axes.transAxes))
+    for index, (entry, factor) in enumerate(_side_by_side(row)):
+        height = 1 - (index + 0.5) * _STRIP
+        for some in (False, True):
+            across = [c.step_size * factor for c in entry.cells if c.diverged and bool(c.finite) == some]
+            mark = _mark(method_colour(entry.method.name), some=some)
+            mark |= {"transform": axes.get_xaxis_transform(), "zorder": 3, "gid": "diverged"}
+            axes.plot(across, [height] * len(across), **mark)

@@ -14,35 +14,44 @@ from matplotlib.patches import Patch
 
 from areabench.errors import UserError
 from areabench.experiment.labels import method_colour
-from areabench.results.grouping import Comparison, Entry
-from areabench.results.statistics import Reach, ReachCurve, performance_profiles, reach_curve, reach_of
+from areabench.results.grouping import Comparison, Entry, arrange
+from areabench.results.statistics import Reach, performance_profiles, reach_curve, reach_of
+from areabench.sweeps.read import Sweep
 from areabench.views.figures.style import (
     LIMIT_LINE,
+    Width,
     entitle,
+    grid,
+    inches,
     is_narrow,
     label_axes,
     legend,
-    styled,
+    paper_style,
 )
-from areabench.views.figures.sweeps import Pick, look_of, panels, picks_of
+from areabench.views.figures.sweeps import Pick, Source, look_of, panels, picks_of, setting_of
 from areabench.views.styled import counted
 
-# ---------------------------------------------------------------------------------------------------- bars
 
-
-@styled
-def draw_time_to_target(
-    comparison: Comparison, wished: Mapping[str, float], target: float, *, width_in: float
+@paper_style()
+def time_to_target(
+    sweep: Source,
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
+    *,
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
 ) -> Figure:
-    """One row of bars per rates setting: the median as a bar, trials as dots, those beyond the horizon at its line."""
+    """When a test accuracy was reached: the median as a bar, trials as dots, those that never did at the horizon."""
+    comparison = setting_of(sweep, page)
     horizon_s = comparison.experiment.stop.horizon_s
     if horizon_s is None or "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with a horizon and an accuracy; draw their quality over time")
-    figure, axes = panels(comparison, 1, width_in, f"Time to {target:g} % test accuracy", (width_in, width_in))
+    figure, axes = panels(comparison, 1, width, inches(width), f"Time to {target:g} % test accuracy", titled=titled)
     count = max(len(row) for row in comparison.rows.values())
     figure.set_figheight(1.1 + (0.28 * count + 0.75) * len(comparison.rows))
     for row, (panel,) in zip(comparison.rows.values(), axes, strict=True):
-        picks = picks_of(row, wished)
+        picks = picks_of(row, step_sizes)
         label_axes(panel, "time (s)", "")
         panel.grid(visible=False, axis="y")
         for place, pick in enumerate(picks):
@@ -88,48 +97,46 @@ def reached_words(found: Reach) -> str:
     return f"{found.reached} of {len(found.times_s)}{unknown}"
 
 
-# ---------------------------------------------------------------------------------------------------- share of trials
-
-
-@styled
-def draw_reach_curves(
-    comparison: Comparison, wished: Mapping[str, float], target: float, *, width_in: float | None = None
+@paper_style()
+def reached_over_time(
+    sweep: Source,
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
+    *,
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
 ) -> Figure:
-    """The share of trials that have reached the target over time, with its 95 % interval; ticks: a trial ended."""
+    """The share of trials that have reached a test accuracy over time (Kaplan and Meier); ticks: a trial ended."""
+    comparison = setting_of(sweep, page)
     if "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with an accuracy; draw their quality over time")
     heading = f"Trials that have reached {target:g} % test accuracy, and 95 % interval"
-    figure, axes = panels(comparison, 1, 7.0, heading, None if width_in is None else (width_in, width_in))
+    figure, axes = panels(comparison, 1, width, inches(width), heading, titled=titled)
     for row, (panel,) in zip(comparison.rows.values(), axes, strict=True):
-        picks = picks_of(row, wished)
-        for pick in picks:
+        handles = []
+        for pick in picks_of(row, step_sizes):
+            look = _stair_look(pick.entry)
+            handles.append(Line2D([], [], **look, label=pick.label))
             found = reach_curve(pick.cell.results, target) if pick.cell else None
-            if found is not None:
-                _draw_stair(panel, pick, found)
+            if found is None:
+                continue
+            time_s = np.append(found.time_s, found.end_s)
+            share, low, high = (100 * np.append(values, values[-1]) for values in (found.share, found.low, found.high))
+            panel.fill_between(time_s, low, high, step="post", color=look["color"], alpha=0.13, linewidth=0, zorder=2)
+            panel.step(time_s, share, where="post", zorder=3, **look)
+            at = share[np.searchsorted(found.time_s, found.censored_s, side="right") - 1]
+            panel.plot(found.censored_s, at, "|", color=look["color"], markersize=7, zorder=4, gid="censored")
         label_axes(panel, "time (s)", "share of trials (%)")
         panel.set_ylim(-3, 103)
         panel.margins(x=0.02)
-        legend(panel, [Line2D([], [], **_stair_style(pick.entry), label=pick.label) for pick in picks])
+        legend(panel, handles)
     return figure
 
 
-def _stair_style(entry: Entry) -> dict[str, Any]:
+def _stair_look(entry: Entry) -> dict[str, Any]:
     """The style of a line without its markers."""
     return look_of(entry) | {"marker": None}
-
-
-def _draw_stair(axes: Axes, pick: Pick, found: ReachCurve) -> None:
-    look = _stair_style(pick.entry)
-    colour = look["color"]
-    time_s = np.append(found.time_s, found.end_s)
-    share, low, high = (100 * np.append(values, values[-1]) for values in (found.share, found.low, found.high))
-    axes.fill_between(time_s, low, high, step="post", color=colour, alpha=0.13, linewidth=0, zorder=2)
-    axes.step(time_s, share, where="post", zorder=3, **look)
-    at = 100 * found.share[np.searchsorted(found.time_s, found.censored_s, side="right") - 1]
-    axes.plot(found.censored_s, at, "|", color=colour, markersize=7, zorder=4, gid="censored")
-
-
-# ---------------------------------------------------------------------------------------------------- profiles
 
 
 def settings_to_profile(comparisons: Sequence[Comparison]) -> list[Sequence[Entry]]:
@@ -137,11 +144,19 @@ def settings_to_profile(comparisons: Sequence[Comparison]) -> list[Sequence[Entr
     return [row for one in comparisons if "test_accuracy" in one.quantities for row in one.rows.values()]
 
 
-@styled
-def draw_profiles(
-    comparisons: Sequence[Comparison], wished: Mapping[str, float], target: float, *, width_in: float | None = None
+@paper_style()
+def performance_profile(
+    sweeps: Sweep | Sequence[Sweep | Comparison],
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
+    *,
+    width: Width = "page",
+    titled: bool = True,
 ) -> Figure:
     """In which share of the settings each method is within a factor of the shortest median time to the target."""
+    comparisons: list[Comparison] = []
+    for source in [sweeps] if isinstance(sweeps, Sweep) else sweeps:
+        comparisons += arrange(source.results, source.tuned_keys) if isinstance(source, Sweep) else [source]
     settings = settings_to_profile(comparisons)
     if not settings:
         raise UserError("performance profiles: need runs with an accuracy; draw their quality over time")
@@ -150,20 +165,19 @@ def draw_profiles(
     medians_s = np.full((len(settings), len(labels)), math.nan)  # NaN where a method was not run, or not long enough
     for number, row in enumerate(settings):
         for entry in row:
-            cell = entry.cell_to_draw(wished)
+            cell = entry.cell_to_draw(step_sizes or {})
             if cell is not None:
                 medians_s[number, labels.index(entry.label)] = reach_of(cell.results, target).median_s
     profiles = performance_profiles(medians_s)
-    figure = Figure(figsize=(7.0, 3.7) if width_in is None else (width_in, 2.6), layout="constrained")
-    entitle(figure, f"Performance profile: median time to {target:g} % in {counted(len(settings), 'setting')}")
-    axes = figure.subplots()
+    figure, ((axes,),) = grid(1, inches(width), inches(width), 2.1)
+    heading = f"Performance profile: median time to {target:g} % in {counted(len(settings), 'setting')}"
+    entitle(figure, heading, titled=titled)
     most = 1.1 * max(2.0, *(float(one.factor[-1]) for one in profiles))
-    for entry, found in zip(entries.values(), profiles, strict=True):
+    for (label, entry), found in zip(entries.items(), profiles, strict=True):
         share = 100 * np.append(found.share, found.share[-1])
-        axes.step(np.append(found.factor, most), share, where="post", **_stair_style(entry))
+        axes.step(np.append(found.factor, most), share, where="post", **_stair_look(entry), label=label)
     label_axes(axes, "factor of the best time", "share of settings (%)")
     axes.set_xlim(1.0, most)
     axes.set_ylim(-3, 103)
-    handles = [Line2D([], [], **_stair_style(one), label=label) for label, one in entries.items()]
-    legend(axes, handles)
+    legend(axes, axes.get_legend_handles_labels()[0])
     return figure

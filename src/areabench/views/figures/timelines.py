@@ -17,7 +17,7 @@ from areabench.errors import UserError
 from areabench.experiment.labels import method_colour, method_label
 from areabench.results.rounds import Round, lanes_of, rounds_between, steps_between
 from areabench.runfile.read import Run
-from areabench.views.figures.style import entitle, is_narrow, styled
+from areabench.views.figures.style import Width, entitle, inches, is_narrow, paper_style
 
 _ROUNDS_PER_INCH = 5.0
 _SQUARES_PER_INCH = 6.0  # of the server's steps; more of them are ticks
@@ -27,27 +27,42 @@ _COLOURS = "cividis_r"  # distinguishable by all readers, also in grey: darker i
 _MOST_COLOURS = 12  # of staleness, with ticks at each
 
 
-@styled
-def draw_timeline(run: Run, start_s: float, end_s: float | None, *, width_in: float) -> Figure:
-    """The server's lane on top, one lane per client below it, fastest first; one bar per round, with its version."""
-    lanes = lanes_of(run.clients_array["rate"])
+@paper_style()
+def timeline(
+    run: Run, start_s: float = 0.0, end_s: float | None = None, *, width: Width = "page", titled: bool = True
+) -> Figure:
+    """Who worked on which version of the model and when, and when the server stepped: the paper's figure 1.
+
+    The server's lane is on top, one lane per client below it, fastest first; one bar per round, with its version.
+    """
+    width_in = inches(width)
+    experiment = run.experiment
+    rates = run.clients_array["rate"]
+    lanes = lanes_of(rates)
     rows = run.events_array
     if end_s is None:  # the arrival up to which about as many rounds of these clients fit as there is room for
         is_ours = (rows["kind"] == Kind.UPDATE) & (rows["time_s"] > start_s) & np.isin(rows["client"], lanes)
         arrivals_s = rows["time_s"][is_ours][: int(_ROUNDS_PER_INCH * width_in)]
         end_s = float(arrivals_s[-1]) if len(arrivals_s) else run.status.end_s
     window = (start_s, end_s)
-    if not run.experiment.record.events:
+    if not experiment.record.events:
         raise UserError(f"{run.path}: has no event log to draw; run it with record.events=true")
     rounds = [one for one in rounds_between(rows, *window) if one.client in lanes]
     if not rounds or start_s >= end_s:
         raise UserError(f"{run.path}: no round from {start_s:g} to {end_s:g} s; the run lasts {run.status.end_s:g} s")
     figure = Figure(figsize=(width_in, 1.3 + 0.24 * (len(lanes) + 1) + 0.5 * (width_in < 5)), layout="constrained")
-    entitle(figure, _heading(run, len(lanes)))
+    part = f" ({len(lanes)} shown)" if len(lanes) < len(rates) else ""
+    clock = "virtual" if run.provenance.transport == "simulator" else "real"
+    entitle(
+        figure,
+        "Who worked on which version of the model\n"
+        f"{experiment.name}: {method_label(experiment.method.name)}, n = {len(rates)}{part}, {clock} time, "
+        f"seed {experiment.seed}",
+        titled=titled,
+    )
     axes = figure.subplots()
     _draw_rounds(figure, axes, rounds, lanes, window)
     _draw_server(figure, axes, run, rounds, window)
-    rates = run.clients_array["rate"]
     axes.set_yticks(range(len(lanes) + 1), ["server", *(f"client {lane} ({rates[lane]:.3g}/s)" for lane in lanes)])
     axes.tick_params(axis="y", length=0, labelsize="small")
     axes.set_ylim(len(lanes) + 0.6, -0.9)
@@ -55,21 +70,6 @@ def draw_timeline(run: Run, start_s: float, end_s: float | None, *, width_in: fl
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("time (s)")
     return figure
-
-
-def _heading(run: Run, lanes: int) -> str:
-    experiment = run.experiment
-    count = len(run.clients_array)
-    part = f" ({lanes} shown)" if lanes < count else ""
-    clock = "virtual" if run.provenance.transport == "simulator" else "real"
-    return (
-        "Who worked on which version of the model\n"
-        f"{experiment.name}: {method_label(experiment.method.name)}, n = {count}{part}, {clock} time, "
-        f"seed {experiment.seed}"
-    )
-
-
-# ---------------------------------------------------------------------------------------------------- drawing
 
 
 def _draw_rounds(
@@ -100,25 +100,21 @@ def _draw_rounds(
         if one.end_s <= window[1]:
             axes.plot([one.end_s, one.end_s], [0, lane], color="0.72", linewidth=0.5, zorder=1)
     if most:
-        _explain_colours(figure, axes, scale, most)
+        place: dict[str, Any] = {"location": "right", "aspect": 18}
+        if is_narrow(figure):
+            place = {"location": "bottom", "aspect": 40}
+        ticks = range(0, most + 1, max(1, -(-most // (_MOST_COLOURS if most < 100 else _MOST_COLOURS // 2))))
+        bar = figure.colorbar(scale, ax=axes, ticks=list(ticks), pad=0.02, **place)
+        bar.minorticks_off()
+        bar.ax.tick_params(length=0, labelsize="small")
+        bar.outline.set_visible(False)
+        bar.set_label("staleness (server steps)", fontsize="small")
 
 
 def _room_s(figure: Figure, window: tuple[float, float], version: int) -> float:
     """What the number of a version takes, with some space, in seconds of the axis."""
     letters = len(str(version)) + 1
     return letters * _LETTER_IN * (window[1] - window[0]) / (_ACROSS * figure.get_figwidth())
-
-
-def _explain_colours(figure: Figure, axes: Axes, scale: ScalarMappable, most: int) -> None:
-    place: dict[str, Any] = {"location": "right", "aspect": 18}
-    if is_narrow(figure):
-        place = {"location": "bottom", "aspect": 40}
-    ticks = range(0, most + 1, max(1, -(-most // (_MOST_COLOURS if most < 100 else _MOST_COLOURS // 2))))
-    bar = figure.colorbar(scale, ax=axes, ticks=list(ticks), pad=0.02, **place)
-    bar.minorticks_off()
-    bar.ax.tick_params(length=0, labelsize="small")
-    bar.outline.set_visible(False)
-    bar.set_label("staleness (server steps)", fontsize="small")
 
 
 def _draw_server(figure: Figure, axes: Axes, run: Run, rounds: Sequence[Round], window: tuple[float, float]) -> None:
