@@ -57,7 +57,7 @@ def limit_of(point: Point) -> Limit:
 
 def weighted_minimiser(problem: QuadraticProblem, shares: Floats) -> Floats:
     """The minimiser of sum_i p_i f_i, the limit of methods in which every update counts."""
-    bowls = [problem.bowl(client) for client in range(problem.clients)]
+    bowls = [problem.function(client) for client in range(problem.clients)]
     hessian = sum(share * bowl.hessian for share, bowl in zip(shares, bowls, strict=True))
     pull = sum(share * bowl.hessian @ bowl.centre for share, bowl in zip(shares, bowls, strict=True))
     return np.asarray(np.linalg.solve(np.asarray(hessian), np.asarray(pull)))

@@ -13,7 +13,7 @@ from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from studies.statistics import Floats, Interval, band, fit_slope, spaced
 
 from areabench.experiment.labels import method_colour
-from areabench.problems.lipschitz import Robust
+from areabench.problems.robust import Robust
 from areabench.theory.applied import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound
 from areabench.views.figures.style import (

@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 from bench_page import describe_machine, markdown_table
 
-from areabench.arrays import Vector
+from areabench.arrays import FLOAT32, Vector
 from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.experiment.experiment import Experiment
@@ -34,7 +34,7 @@ from areabench.methods.fedbuff_published import FedBuffPublished
 from areabench.methods.fedstaleweight import FedStaleWeight
 from areabench.methods.gradient_tables import Ace, AfaCs
 from areabench.methods.server_optimisers import Fadas, ServerMomentum
-from areabench.problems.logistic import FLOAT, LocalLogistic, LogisticProblem
+from areabench.problems.logistic import LocalLogistic, LogisticProblem
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
 from areabench.settings.parse import to_toml
@@ -95,9 +95,9 @@ def products_s(problem: LogisticProblem, lanes: int, steps: int) -> float:
     """Seconds per lane of the two matrix products of a wide gradient alone."""
     classes, features = problem.shape
     generator = np.random.default_rng(0)
-    models = generator.random((lanes * classes, features), dtype=FLOAT)
-    inputs = generator.random((problem.settings.batch_size, features), dtype=FLOAT)
-    scores, gradient = np.empty((len(models), len(inputs)), dtype=FLOAT), np.empty_like(models)
+    models = generator.random((lanes * classes, features), dtype=FLOAT32)
+    inputs = generator.random((problem.settings.batch_size, features), dtype=FLOAT32)
+    scores, gradient = np.empty((len(models), len(inputs)), dtype=FLOAT32), np.empty_like(models)
 
     def loop() -> None:
         for _ in range(steps):
@@ -109,13 +109,13 @@ def products_s(problem: LogisticProblem, lanes: int, steps: int) -> float:
 
 def wide_step_s(problem: LogisticProblem, step_sizes: Sequence[float], steps: int) -> float:
     """Seconds per lane of one wide local step, in rounds of the problem's M steps from the starting point."""
-    local, rates = problem.lanes(0, len(step_sizes)), np.array(step_sizes)
+    local, rates = problem.local(0), np.array(step_sizes)
     models = np.repeat(problem.start()[None], len(rates), axis=0)
     rounds = max(1, steps // problem.local_steps)
 
     def loop() -> None:
         for _ in range(rounds):
-            local.descend([models], rates)
+            local.descend_lanes([models], rates)
 
     return seconds(loop) / (rounds * problem.local_steps * len(rates))
 
@@ -256,16 +256,10 @@ class TimedProblem(LogisticProblem):
 
 
 def bare_step_s(problem: LogisticProblem, steps: int) -> float:
-    """Seconds of one mini-batch step alone."""
-    local, weights = problem.local(0), problem.start().reshape(problem.shape)
-    samples = len(problem.data.train_labels)
-    batches = np.random.default_rng(0).integers(0, samples, (steps, problem.settings.batch_size))
-
-    def loop() -> None:
-        for rows in batches:
-            local._step(weights, weights, rows, 0.1)
-
-    return seconds(loop) / steps
+    """Seconds of one mini-batch step alone, the draw of its rows included."""
+    local = problem.local(0)
+    start = problem.start()
+    return seconds(lambda: local.descend(start, 0.1, steps)) / steps
 
 
 def play_run(scenario: Scenario, folder: Path) -> tuple[float, int]:

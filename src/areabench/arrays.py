@@ -12,9 +12,13 @@ try:
 except ImportError:
     from zlib import crc32
 
-__all__ = ["Vector", "crc32", "wrong_vector"]
+__all__ = ["FLOAT32", "FLOAT64", "Stack", "Vector", "crc32", "wrong_vector"]
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
 
 Vector = NDArray[Any]  # one-dimensional, of the problem's dtype: float32 or float64
+Stack = NDArray[Any]  # a vector per row, shape (lanes, dimension)
 
 
 def wrong_vector(vector: Any, model: Vector) -> str:

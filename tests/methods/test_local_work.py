@@ -329,7 +329,7 @@ def test_quafl_ends_where_the_mean_numbers_of_local_steps_say() -> None:
     weights = mean_steps(Contacts(5, 2, 0.2, 0), 3, scenario.rates, "exponential", "step")
     problem = scenario.problem
     assert isinstance(problem, QuadraticProblem)
-    bowls = [problem.bowl(client) for client in range(5)]
+    bowls = [problem.function(client) for client in range(5)]
     hessian = sum(weight * bowl.hessian for weight, bowl in zip(weights, bowls, strict=True))
     pull = sum(weight * bowl.hessian @ bowl.centre for weight, bowl in zip(weights, bowls, strict=True))
     predicted = np.linalg.solve(hessian, pull)

@@ -542,7 +542,7 @@ def test_methods_that_remember_are_exact_under_rates_of_1_to_1000(
 
 def weighted_minimiser(problem: QuadraticProblem, weights: Vector) -> Vector:
     """Where the sum of w_i f_i is least."""
-    bowls = [problem.bowl(client) for client in range(problem.clients)]
+    bowls = [problem.function(client) for client in range(problem.clients)]
     hessian = sum(weight * bowl.hessian for weight, bowl in zip(weights, bowls, strict=True))
     pull = sum(weight * bowl.hessian @ bowl.centre for weight, bowl in zip(weights, bowls, strict=True))
     return np.asarray(np.linalg.solve(hessian, pull))

@@ -14,12 +14,14 @@ from areabench.methods.area import Area
 from areabench.problems.base import Problem, ProblemSettings
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.hinge import Hinge, HingeProblem
-from areabench.problems.linear.regression import Regression
-from areabench.problems.lipschitz import DrawnProblem, Median, Robust
 from areabench.problems.logistic import Logistic, LogisticProblem
+from areabench.problems.median import Median
 from areabench.problems.optimum import KnownOptimum, LipschitzProblem, Optimum, SmoothProblem
 from areabench.problems.quadratic import Quadratic, QuadraticProblem
+from areabench.problems.regression import Regression
+from areabench.problems.robust import Robust
 from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.subgradients import DrawnProblem
 from areabench.problems.torch_module import TorchModule
 
 SMOOTH = (Quadratic(noise=0.5, zeta=2.0), Logistic(weighting="exact", regularisation=0.01))

@@ -58,7 +58,7 @@ def test_lanes_take_features_of_every_type(kind: Any) -> None:
     for data in (blobs(), with_type(kind)):
         problem = LogisticProblem(Logistic(batch_size=4), data, parts(), 3, 7)
         models = np.stack([problem.start()] * 2)
-        found.append(problem.lanes(1, 2).descend([models], np.array([0.1, 0.5])).tobytes())
+        found.append(problem.local(1).descend_lanes([models], np.array([0.1, 0.5])).tobytes())
     assert found[0] == found[1]
 
 

@@ -140,21 +140,21 @@ def traced_peak_bytes(batch_size: int, features: int, classes: int) -> int:
     inputs, labels = generator.integers(0, 256, (64, features), dtype=np.uint8), generator.integers(0, classes, 64)
     data = Dataset("sized", inputs, labels, inputs, labels, classes, 1 / 255)
     logreg = LogisticProblem(Logistic(batch_size=batch_size), data, [np.arange(64)], 1, 0)
-    client, weights = logreg.local(0), logreg.start().reshape(logreg.shape)
+    weights = logreg.start().reshape(logreg.shape)
     rows = generator.integers(0, 64, batch_size)
     tracemalloc.start()
     try:
-        client._step(weights, weights, rows, 0.5)
+        logreg.workspace.differentiate(weights, rows, 0.5)
         tracemalloc.clear_traces()
         before = tracemalloc.get_traced_memory()[0]
-        client._step(weights, weights, rows, 0.5)
+        logreg.workspace.differentiate(weights, rows, 0.5)
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
 
 
 @pytest.mark.parametrize("sizes", [(3200, 784, 10), (1000, 7840, 10), (1000, 784, 100)])
-def test_a_step_allocates_no_array(sizes: tuple[int, int, int]) -> None:
+def test_a_gradient_allocates_no_array(sizes: tuple[int, int, int]) -> None:
     # at these sizes even the smallest buffer, one float32 a sample, is 4,000 bytes or more; what is left are
     # Python's objects and the books numpy keeps of a reduction: together 1 to 1.3 kB, whatever the sizes
     assert traced_peak_bytes(*sizes) < 2000
@@ -165,7 +165,7 @@ def test_hits_are_those_of_argmax_also_with_equal_scores() -> None:
     scores = generator.integers(0, 3, (4, CLASSES, 50)).astype(np.float32)
     labels = generator.integers(0, CLASSES, 50)
     expected = (scores.argmax(axis=1) == labels).sum(axis=1)
-    assert logistic._hits(scores, labels).tolist() == expected.tolist()
+    assert logistic.count_hits(scores, labels).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("local_steps", [1, 2, 7, 50])
@@ -175,7 +175,7 @@ def test_lanes_take_the_steps_of_a_model_alone_whatever_the_regulariser_keeps(lo
     for regularisation in (2 / 3, 0.0):  # client 1 holds three quarters of the samples
         settings = Logistic(regularisation=regularisation, batch_size=8, start_width=0.5)
         start = problem(settings).start()
-        wide = problem(settings, local_steps).lanes(1, len(step_sizes))
+        wide = problem(settings, local_steps).local(1)
         locals_alone = [problem(settings, local_steps).local(1) for _ in step_sizes]
         models = np.repeat(start[None], len(step_sizes), axis=0)
         for _ in range(2):
@@ -183,26 +183,26 @@ def test_lanes_take_the_steps_of_a_model_alone_whatever_the_regulariser_keeps(lo
                 each.descend(model, step)
                 for each, model, step in zip(locals_alone, models, step_sizes.tolist(), strict=True)
             ]
-            np.testing.assert_allclose(wide.descend([models], step_sizes), alone, atol=3e-5, rtol=0)
+            np.testing.assert_allclose(wide.descend_lanes([models], step_sizes), alone, atol=3e-5, rtol=0)
             models = np.array(alone)
 
 
 def test_lanes_leave_the_models_they_start_from_alone() -> None:
     logreg, step_sizes = problem(Logistic(batch_size=8), 3), np.array([0.1, 0.2])
     models = np.repeat(logreg.start()[None], 2, axis=0)
-    before, local = models.copy(), logreg.lanes(0, 2)
-    first = local.descend([models], step_sizes)
+    before, local = models.copy(), logreg.local(0)
+    first = local.descend_lanes([models], step_sizes)
     np.testing.assert_array_equal(models, before)
     assert not np.shares_memory(first, models)
-    assert np.shares_memory(first, local.descend([models], step_sizes))  # lent until the next call
+    assert np.shares_memory(first, local.descend_lanes([models], step_sizes))  # lent until the next call
 
 
 @pytest.mark.parametrize("local_steps", [1, 3])
 def test_lanes_of_several_arrays_are_those_of_one(local_steps: int) -> None:
     logreg, step_sizes = problem(Logistic(batch_size=8), local_steps), np.array([0.1, 0.2, 0.5, 1.0])
     models = np.stack([logreg.start() * np.float32(factor) for factor in (1, 2, -1, 3)])
-    whole = logreg.lanes(1, 4).descend([models], step_sizes).copy()
-    parts = logreg.lanes(1, 4).descend([models[:1].copy(), models[1:3].copy(), models[3:].copy()], step_sizes)
+    whole = logreg.local(1).descend_lanes([models], step_sizes).copy()
+    parts = logreg.local(1).descend_lanes([models[:1].copy(), models[1:3].copy(), models[3:].copy()], step_sizes)
     assert parts.shape == whole.shape == models.shape
     np.testing.assert_allclose(parts, whole, atol=1e-6)
 
@@ -212,14 +212,14 @@ def test_lanes_that_lack_a_model_are_refused() -> None:
     start, step_sizes = logreg.start()[None], np.array([0.1, 0.2])
     for models in ([start], [start] * 3):
         with pytest.raises(ValueError, match="cannot reshape array|Output array is the wrong shape"):
-            logreg.lanes(0, 2).descend(models, step_sizes)
+            logreg.local(0).descend_lanes(models, step_sizes)
 
 
 def test_lanes_skip_local_steps() -> None:
     logreg, step_sizes = problem(Logistic(batch_size=8), 3), np.array([0.1, 0.2])
     models = np.repeat(logreg.start()[None], 2, axis=0)
-    late, whole = logreg.lanes(0, 2), logreg.lanes(0, 2)
+    late, whole = logreg.local(0), logreg.local(0)
     late.skip(3)
-    whole.descend([models], step_sizes)
-    second = whole.descend([models], step_sizes).copy()
-    np.testing.assert_array_equal(late.descend([models], step_sizes), second)
+    whole.descend_lanes([models], step_sizes)
+    second = whole.descend_lanes([models], step_sizes).copy()
+    np.testing.assert_array_equal(late.descend_lanes([models], step_sizes), second)

@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.problems.lipschitz import DrawnProblem, MeanDistance, Median, median_problem
-from areabench.problems.lipschitz import solve_median as solve
+from areabench.problems.median import MeanDistance, Median
+from areabench.problems.median import solve_median as solve
+from areabench.problems.subgradients import DrawnProblem
 
 SETTINGS = Median(dimension=2, samples=4, batch_size=2)
 
 
 def problem(chosen: Median = SETTINGS, clients: int = 3, local_steps: int = 1, seed: int = 7) -> DrawnProblem:
     """Three clients with four points each in the plane by default."""
-    return median_problem(chosen, clients, local_steps, seed)
+    return DrawnProblem(chosen, clients, local_steps, seed, solve)
 
 
 def square() -> MeanDistance:

@@ -26,7 +26,7 @@ def two_bowls(local_steps: int = 1, noise: float = 0.0) -> QuadraticProblem:
 
 
 def test_gradient_matches_finite_differences() -> None:
-    bowl = problem().bowl(1)
+    bowl = problem().function(1)
     point, width = np.arange(5.0), 1e-4
     slopes = [(bowl.loss(point + width * axis) - bowl.loss(point - width * axis)) / (2 * width) for axis in np.eye(5)]
     np.testing.assert_allclose(bowl.gradient(point), slopes, rtol=1e-7, atol=1e-7)
@@ -36,14 +36,14 @@ def test_one_step_goes_along_the_negative_gradient() -> None:
     quadratic = problem()
     point = np.arange(5.0)
     moved = quadratic.local(2).descend(point, 0.25)
-    np.testing.assert_array_equal(moved, point - 0.25 * quadratic.bowl(2).gradient(point))
+    np.testing.assert_array_equal(moved, point - 0.25 * quadratic.function(2).gradient(point))
 
 
 def test_global_gradient_vanishes_at_the_minimiser() -> None:
     quadratic = problem()
-    gradient = sum(quadratic.bowl(client).gradient(quadratic.minimiser) for client in range(3))
+    gradient = sum(quadratic.function(client).gradient(quadratic.minimiser) for client in range(3))
     np.testing.assert_allclose(gradient, np.zeros(5), atol=1e-12)
-    assert np.linalg.norm(quadratic.bowl(0).gradient(quadratic.minimiser)) > 0.1
+    assert np.linalg.norm(quadratic.function(0).gradient(quadratic.minimiser)) > 0.1
 
 
 def test_minimiser_of_two_bowls_by_hand() -> None:
@@ -52,7 +52,7 @@ def test_minimiser_of_two_bowls_by_hand() -> None:
     np.testing.assert_array_equal(quadratic.minimiser, [0.25, 1.0])
     # f_0 = ½ (1·0.75² + 2·1²) = 1.28125, f_1 = ½ (3·0.25² + 2·1²) = 1.09375
     assert quadratic.minimum == 1.1875
-    np.testing.assert_array_equal(quadratic.bowl(1).centre, [0.0, 2.0])
+    np.testing.assert_array_equal(quadratic.function(1).centre, [0.0, 2.0])
     assert (quadratic.mu, quadratic.L) == (1.0, 3.0)
 
 
@@ -69,8 +69,8 @@ def test_functions_that_are_kept_are_those_that_are_drawn_again(
     np.testing.assert_array_equal(kept.start(), again.start())
     np.testing.assert_array_equal(kept.mean_hessian, again.mean_hessian)
     for client in (2, 0):
-        np.testing.assert_array_equal(kept.bowl(client).hessian, again.bowl(client).hessian)
-        np.testing.assert_array_equal(kept.bowl(client).centre, again.bowl(client).centre)
+        np.testing.assert_array_equal(kept.function(client).hessian, again.function(client).hessian)
+        np.testing.assert_array_equal(kept.function(client).centre, again.function(client).centre)
 
 
 def test_a_function_has_the_bits_of_earlier_runs() -> None:
@@ -80,7 +80,7 @@ def test_a_function_has_the_bits_of_earlier_runs() -> None:
     curvatures[0], curvatures[-1] = 0.5, 8.0
     basis, _ = np.linalg.qr(generator.standard_normal((5, 5)))
     hessian = (basis * curvatures) @ basis.T
-    found = list(problem().bowls())[1]
+    found = list(problem().functions())[1]
     np.testing.assert_array_equal(found.centre, centre)
     np.testing.assert_array_equal(found.hessian, 0.5 * (hessian + hessian.T))
 
@@ -104,7 +104,7 @@ def test_evaluation_by_hand() -> None:
 def test_evaluation_is_the_mean_of_the_local_losses() -> None:
     quadratic = problem()
     point = np.arange(5.0)
-    mean = np.mean([quadratic.bowl(client).loss(point) for client in range(3)])
+    mean = np.mean([quadratic.function(client).loss(point) for client in range(3)])
     np.testing.assert_allclose(quadratic.evaluate([point]).train_loss, [mean], rtol=1e-13)
 
 
@@ -112,7 +112,7 @@ def test_evaluation_is_the_mean_of_the_local_losses() -> None:
 def test_both_extreme_curvatures_are_attained(dimension: int) -> None:
     quadratic = problem(Quadratic(dimension=dimension, curvature_min=0.5, curvature_max=8.0))
     for client in range(3):
-        hessian = quadratic.bowl(client).hessian
+        hessian = quadratic.function(client).hessian
         np.testing.assert_array_equal(hessian, hessian.T)
         curvatures = np.linalg.eigvalsh(hessian)
         np.testing.assert_allclose(curvatures[[0, -1]], [0.5, 8.0], rtol=1e-12)
@@ -120,15 +120,15 @@ def test_both_extreme_curvatures_are_attained(dimension: int) -> None:
 
 def test_one_dimension_has_the_largest_curvature() -> None:
     quadratic = problem(Quadratic(dimension=1, curvature_min=0.5, curvature_max=8.0))
-    np.testing.assert_allclose(quadratic.bowl(0).hessian, [[8.0]], rtol=1e-15)
+    np.testing.assert_allclose(quadratic.function(0).hessian, [[8.0]], rtol=1e-15)
     assert (quadratic.mu, quadratic.L) == (8.0, 8.0)
 
 
 def test_more_clients_leave_the_first_ones_alone() -> None:
     few, many = problem(clients=2), problem(clients=9)
-    np.testing.assert_array_equal(few.bowl(1).hessian, many.bowl(1).hessian)
-    np.testing.assert_array_equal(few.bowl(1).centre, many.bowl(1).centre)
-    assert not np.array_equal(many.bowl(1).centre, many.bowl(2).centre)
+    np.testing.assert_array_equal(few.function(1).hessian, many.function(1).hessian)
+    np.testing.assert_array_equal(few.function(1).centre, many.function(1).centre)
+    assert not np.array_equal(many.function(1).centre, many.function(2).centre)
 
 
 def test_no_heterogeneity_means_one_common_minimiser() -> None:
@@ -146,7 +146,7 @@ def test_start_lies_at_the_given_distance() -> None:
 def test_noise_has_the_given_total_variance() -> None:
     noisy = Quadratic(dimension=4, noise=3.0)
     client = problem(noisy, local_steps=1).local(0)
-    centre = problem(noisy).bowl(0).centre  # the gradient is 0 here: a step of size 1 shows the noise alone
+    centre = problem(noisy).function(0).centre  # the gradient is 0 here: a step of size 1 shows the noise alone
     noise = np.array([client.descend(centre, 1.0) - centre for _ in range(4000)])
     squared_norms = (noise**2).sum(axis=1)
     # E = 9; the mean of 4,000 draws deviates by 9·sqrt(2/4)/sqrt(4000) = 0.1: five deviations are 0.5
@@ -190,7 +190,7 @@ def test_constants_of_two_bowls_by_hand() -> None:
 @pytest.mark.parametrize("clients", [2, 7])
 def test_zeta_is_as_asked_for(zeta: float, clients: int) -> None:
     scaled = problem(Quadratic(dimension=4, zeta=zeta), clients)
-    offsets = [scaled.minimiser - scaled.bowl(client).centre for client in range(clients)]
+    offsets = [scaled.minimiser - scaled.function(client).centre for client in range(clients)]
     np.testing.assert_allclose(max(np.linalg.norm(offset) for offset in offsets), zeta, rtol=1e-12)
     np.testing.assert_allclose(scaled.zeta, zeta, rtol=1e-12)
 
@@ -199,8 +199,8 @@ def test_zeta_scales_the_centres_alone() -> None:
     plain, scaled = problem(Quadratic(dimension=4)), problem(Quadratic(dimension=4, zeta=2.5))
     factor = 2.5 / plain.zeta
     for client in range(3):
-        np.testing.assert_array_equal(scaled.bowl(client).hessian, plain.bowl(client).hessian)
-        np.testing.assert_allclose(scaled.bowl(client).centre, factor * plain.bowl(client).centre, rtol=1e-14)
+        np.testing.assert_array_equal(scaled.function(client).hessian, plain.function(client).hessian)
+        np.testing.assert_allclose(scaled.function(client).centre, factor * plain.function(client).centre, rtol=1e-14)
     np.testing.assert_allclose(scaled.minimum, factor**2 * plain.minimum, rtol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(scaled.start() - scaled.minimiser), 1.0, rtol=1e-12)
 
@@ -212,7 +212,7 @@ def test_zeta_makes_heterogeneity_a_matter_of_shape() -> None:
 
 def test_without_zeta_the_draws_never_change() -> None:
     """Run files made before there was a zeta still replay."""
-    centre = problem(Quadratic(dimension=3), clients=2).bowl(1).centre
+    centre = problem(Quadratic(dimension=3), clients=2).function(1).centre
     assert [entry.hex() for entry in centre] == [
         "0x1.8c59e5d2cced5p-1",
         "0x1.0de82d80da2ddp+0",

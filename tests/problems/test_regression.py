@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from areabench.problems.datasets import Dataset
-from areabench.problems.linear.regression import Regression, RegressionProblem
+from areabench.problems.regression import Regression, RegressionProblem
 
 # The model (2, 1) predicts 2·1/2 + 1 = 2 and 2·3/2 + 1 = 4 with the scale 1/2: its errors are 0.5 and -3.
 DATA = Dataset(

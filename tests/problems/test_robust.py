@@ -10,23 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.problems.lipschitz import (
-    AbsoluteErrors,
-    DrawnProblem,
-    LocalSubgradient,
-    Robust,
-    draw_samples,
-    robust_problem,
-)
-from areabench.problems.lipschitz import solve_robust as solve
 from areabench.problems.minibatches import Minibatches
+from areabench.problems.robust import AbsoluteErrors, Robust
+from areabench.problems.robust import solve_robust as solve
+from areabench.problems.subgradients import DrawnProblem, LocalSubgradient
+from areabench.streams import Purpose, stream
 
 SETTINGS = Robust(dimension=3, samples=7, batch_size=2)
 
 
 def problem(chosen: Robust = SETTINGS, clients: int = 3, local_steps: int = 1, seed: int = 7) -> DrawnProblem:
     """Three clients with seven samples each by default."""
-    return robust_problem(chosen, clients, local_steps, seed)
+    return DrawnProblem(chosen, clients, local_steps, seed, solve)
 
 
 def by_hand() -> AbsoluteErrors:
@@ -69,7 +64,7 @@ def test_minimiser_in_one_dimension_is_a_median() -> None:
 def test_minimiser_is_the_best_vertex() -> None:
     """The minimum is attained where two residuals vanish: try every pair of samples."""
     robust = problem(replace(SETTINGS, dimension=2))
-    functions = [draw_samples(replace(SETTINGS, dimension=2), 7, client) for client in range(3)]
+    functions = [replace(SETTINGS, dimension=2).draw(stream(7, Purpose.PROBLEM, client)) for client in range(3)]
     inputs, targets = np.concatenate([p.inputs for p in functions]), np.concatenate([p.targets for p in functions])
     pairs = [(one, other) for one in range(21) for other in range(one)]
     vertices = np.array([np.linalg.solve(inputs[list(pair)], targets[list(pair)]) for pair in pairs])
@@ -119,7 +114,7 @@ def test_constants_by_hand() -> None:
 
 def test_each_client_has_its_own_true_parameters() -> None:
     quiet = Robust(dimension=3, samples=7, noise=0.0, heterogeneity=2.0)
-    truths = [solve([draw_samples(quiet, 7, client)]) for client in range(2)]
+    truths = [solve([quiet.draw(stream(7, Purpose.PROBLEM, client))]) for client in range(2)]
     assert max(truth.minimum for truth in truths) < 1e-9
     assert np.linalg.norm(truths[0].minimiser - truths[1].minimiser) > 0.5
     same = problem(replace(quiet, heterogeneity=0.0))

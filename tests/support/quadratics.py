@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from areabench.arrays import Vector
-from areabench.problems.quadratic import FLOAT, Bowl, Quadratic, QuadraticProblem
+from areabench.arrays import FLOAT64, Vector
+from areabench.problems.quadratic import Quadratic, QuadraticFunction, QuadraticProblem
 
 
 class GivenQuadratic(QuadraticProblem):
@@ -15,12 +15,12 @@ class GivenQuadratic(QuadraticProblem):
     def __init__(
         self, hessians: ArrayLike, centres: ArrayLike, start: ArrayLike, local_steps: int, noise: float = 0.0
     ) -> None:
-        given = np.array(hessians, dtype=FLOAT), np.array(centres, dtype=FLOAT)
-        self._start = np.array(start, dtype=FLOAT)
+        given = np.array(hessians, dtype=FLOAT64), np.array(centres, dtype=FLOAT64)
+        self._start = np.array(start, dtype=FLOAT64)
         curvatures, (clients, dimension) = np.linalg.eigvalsh(given[0]), given[1].shape
         extremes = float(curvatures.min()), float(curvatures.max())
         settings = Quadratic(dimension=dimension, curvature_min=extremes[0], curvature_max=extremes[1], noise=noise)
-        super().__init__(settings, clients, local_steps, 0, list(map(Bowl, *given)))
+        super().__init__(settings, clients, local_steps, 0, list(map(QuadraticFunction, *given)))
 
     def start(self) -> Vector:
         """The given starting point."""

@@ -27,9 +27,9 @@ from areabench.problems.data.mnist import Mnist
 from areabench.problems.data.scikit_learn import ScikitLearn
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.hinge import Hinge
-from areabench.problems.lipschitz import Robust
 from areabench.problems.logistic import Logistic
 from areabench.problems.quadratic import Quadratic
+from areabench.problems.robust import Robust
 from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.problems.splits.iid import Iid
 from areabench.problems.splits.nearly_iid import NearlyIid

@@ -22,9 +22,9 @@ from areabench.methods.s_fedavg import SFedAvg
 from areabench.methods.schedules import ConstantSchedule, Theorem1Schedule, Theorem2Schedule
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.hinge import Hinge
-from areabench.problems.lipschitz import Robust
 from areabench.problems.logistic import Logistic
 from areabench.problems.quadratic import Quadratic
+from areabench.problems.robust import Robust
 from areabench.problems.splits.iid import Iid
 from areabench.results.advice import Subject, find, suggestion, violations
 from areabench.theory.applied import arrival_rates, event_probabilities, expected_iterations, server_rate

@@ -18,9 +18,9 @@ from areabench.methods.rennala import Rennala, batch_step
 from areabench.methods.ringleader import Ringleader, ringleader_batch, ringleader_step
 from areabench.methods.ringmaster import Ringmaster, ringmaster_step
 from areabench.problems.data.synthetic import Synthetic
-from areabench.problems.lipschitz import Robust
 from areabench.problems.logistic import Logistic
 from areabench.problems.quadratic import Quadratic
+from areabench.problems.robust import Robust
 from areabench.problems.splits.iid import Iid
 from areabench.results.advice import find, subject_of
 from areabench.theory.applied import server_rate

@@ -270,7 +270,7 @@ def test_one_round_at_the_width_of_the_paper() -> None:
     scenario = build_scenario(replace(SMALL, data=data), Path("unused"))
     step_sizes = np.geomspace(1e-2, 1.0, 21)
     start = np.repeat(scenario.start[None], 21, axis=0)
-    lanes = scenario.problem.lanes(2, 21).descend([start], step_sizes)  # type: ignore[attr-defined]
+    lanes = scenario.problem.local(2).descend_lanes([start], step_sizes)  # type: ignore[attr-defined]
     for lane, step_size in enumerate(step_sizes):
         alone = scenario.problem.local(2).descend(scenario.start, step_size)
         assert np.abs(lanes[lane] - alone).max() < STEP_TOLERANCE * np.abs(alone).max()

@@ -114,7 +114,7 @@ def test_a_removed_client_does_not_affect_the_limit(record: Recorded) -> None:
         rates=ListedRates(values=(7.0, 9.0, 8.0, 11.0, 10.0)), faults=Faults(lost=(2,), lost_at_s=(0.7,)),
     )  # fmt: skip
     scenario = build_scenario(quiet, record(quiet).path.parent)
-    bowls = [scenario.problem.bowl(client) for client in range(5) if client != 2]  # type: ignore[attr-defined]
+    bowls = [scenario.problem.function(client) for client in range(5) if client != 2]  # type: ignore[attr-defined]
     curvature = sum(bowl.hessian for bowl in bowls)
     minimiser = np.linalg.solve(curvature, sum(bowl.hessian @ bowl.centre for bowl in bowls))
     distances = {}

@@ -30,9 +30,10 @@ from areabench.methods.schedules import InverseSchedule
 from areabench.problems.base import ProblemSettings
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.hinge import Hinge
-from areabench.problems.lipschitz import Median, Robust
 from areabench.problems.logistic import Logistic
+from areabench.problems.median import Median
 from areabench.problems.quadratic import Quadratic
+from areabench.problems.robust import Robust
 from areabench.problems.splits.iid import Iid
 from areabench.problems.torch_module import TorchModule
 from areabench.progress import Style

@@ -21,8 +21,8 @@ from areabench.methods.as_fedavg import AsFedAvg
 from areabench.methods.criteria import EveryUpdates
 from areabench.methods.fedbuff import FedBuff
 from areabench.problems.data.synthetic import Synthetic
-from areabench.problems.lipschitz import Median
 from areabench.problems.logistic import Logistic
+from areabench.problems.median import Median
 from areabench.problems.quadratic import Quadratic
 from areabench.problems.splits.iid import Iid
 from areabench.progress import ProgressLine, Style

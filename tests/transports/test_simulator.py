@@ -448,7 +448,7 @@ class SpoiltQuadratic(GivenQuadratic):
 
     def local(self, client: int) -> LocalQuadratic:
         kind = SpoiltRound if client == 1 else LocalQuadratic
-        return kind(self.bowl(client), np.random.default_rng(0), 1, 0.0)
+        return kind(self.function(client), np.random.default_rng(0), 1, 0.0)
 
 
 def test_a_client_whose_update_is_refused_forgets_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import FLOAT32, Vector
 from areabench.engine.messages import Order
 from areabench.engine.scenario import Scenario
 from areabench.engine.server import Server
@@ -26,7 +26,7 @@ from areabench.methods.base import Arrival, Method, MethodSettings, Step, Work
 from areabench.methods.criteria import Criterion, EveryUpdates, build_criterion
 from areabench.methods.local import Local, build_method
 from areabench.methods.schedules import build_schedule
-from areabench.problems.logistic import FLOAT, LogisticLanes, LogisticProblem
+from areabench.problems.base import LocalLanes
 
 # Models that clients still compute with: four start from each version (the default), and it is held until the slowest
 # of them, with exponential delays, has answered: (1 + 1/2 + 1/3 + 1/4) / 4.
@@ -60,7 +60,7 @@ def _lane_bytes(experiment: Experiment) -> float:
     clients, record = experiment.clients.count, experiment.record
     snapshots = (experiment.stop.horizon_s or 0.0) / record.interval_s if record.snapshots == "grid" else 0.0
     entries = _LINEAR_MODEL if experiment.data is None else experiment.data.model_entries or _LINEAR_MODEL
-    return entries * np.dtype(FLOAT).itemsize * (clients * (1 + _VERSIONS_A_CLIENT) + snapshots + 1)
+    return entries * FLOAT32.itemsize * (clients * (1 + _VERSIONS_A_CLIENT) + snapshots + 1)
 
 
 def _can_share(experiment: Experiment) -> bool:
@@ -129,10 +129,10 @@ class Part:
         """The server, before its first event; orders carry the step sizes of all lanes."""
         settings, clients = self.experiment.schedule, self.experiment.clients
         schedule: Any = build_schedule(settings, cast(Any, self.step_sizes), self.theorem)
-        constant = _lane_step_sizes(self.step_sizes) if settings.constant else None
+        constant = self._lane_step_sizes(self.step_sizes) if settings.constant else None
 
         def step_sizes(iteration: int, time_s: float) -> Any:
-            return constant or _lane_step_sizes(schedule(iteration, time_s))
+            return constant or self._lane_step_sizes(schedule(iteration, time_s))
 
         receive = self.method.receive
 
@@ -150,9 +150,8 @@ class Part:
         """The aggregation criterion, before its first time."""
         return build_criterion(self.experiment.aggregation, self.method, self.experiment.seed)
 
-
-def _lane_step_sizes(exact: NDArray[np.float64]) -> LaneStepSizes:
-    return LaneStepSizes(exact, exact.astype(FLOAT)[:, None])
+    def _lane_step_sizes(self, exact: NDArray[np.float64]) -> LaneStepSizes:
+        return LaneStepSizes(exact, exact.astype(self.start.dtype)[:, None])
 
 
 @dataclass(frozen=True)
@@ -169,14 +168,13 @@ class LanePass:
 
     def client(self, number: int) -> LaneClient:
         """Client `number`, before its first round."""
-        assert isinstance(self.scenario.problem, LogisticProblem)
-        return LaneClient(self.parts, self.scenario.problem.lanes(number, self.lanes))
+        return LaneClient(self.parts, cast(LocalLanes, self.scenario.problem.local(number)))
 
 
 class LaneClient:
     """A client of all lanes: it computes them together, and reports to the server of each part."""
 
-    def __init__(self, parts: Sequence[Part], local: LogisticLanes) -> None:
+    def __init__(self, parts: Sequence[Part], local: LocalLanes) -> None:
         self._parts, self._local = parts, local
         self._memories = [part.method.remember(part.start) for part in parts]
         self._step_sizes: list[Any] = []
@@ -188,7 +186,7 @@ class LaneClient:
         models, trains = [order.model for order in orders], self.round or self._parts[0].method.trains_first
         self.round += 1
         if trains:
-            made, local = orders[0].local_steps, self._local.descend(models, self._all_step_sizes(orders))
+            made, local = orders[0].local_steps, self._local.descend_lanes(models, self._all_step_sizes(orders))
         else:
             self._local.skip(orders[0].local_steps)
             made, local = 0, np.concatenate(models)
@@ -230,7 +228,7 @@ def build_pass(one: Scenario, experiments: Sequence[Experiment]) -> LanePass:
         start = np.repeat(one.start[None], len(members), axis=0)
         start.flags.writeable = False
         step_sizes = np.array([experiment.method.step_size for experiment in members])
-        column = step_sizes.astype(FLOAT)[:, None]
+        column = step_sizes.astype(one.start.dtype)[:, None]
         inputs = members[0].method_inputs(one.rates, one.samples, column)
         method, theorem = build_method(members[0].method, inputs), replace(one, experiment=members[0]).theorem
         parts.append(Part(members[0], lanes, method, start, step_sizes, theorem))

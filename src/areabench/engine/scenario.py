@@ -35,7 +35,6 @@ from areabench.privacy.masks import Secrecy, in_one_process
 from areabench.privacy.seal import client_secret, sealed_like, secret_path
 from areabench.problems.base import ClientData, Problem
 from areabench.problems.datasets import Dataset
-from areabench.problems.own import OwnProblem, try_problem
 from areabench.problems.splits.rows import part_sizes
 from areabench.settings.keys import is_own
 from areabench.timing.delays import Delays, RoundTime, drawn_steps
@@ -238,15 +237,16 @@ def trusted_scenario(experiment: Experiment, path: Path, cache: Path, trusted: S
 
 def try_parts(scenario: Scenario, cache: Path) -> None:
     """Build the user's own data and problem a second time, which must give the same; try the problem."""
-    experiment, settings, data = scenario.experiment, scenario.experiment.problem, scenario.experiment.data
-    if not is_own(settings) and not is_own(data):
+    experiment, data = scenario.experiment, scenario.experiment.data
+    if not experiment.problem.own and not is_own(data):
         return
     held = _load(experiment, cache)
     if is_own(data) and held is not None and held.data.digest() != scenario.data_digest:
         refuse(data, "gives other data each time", "draw from a generator with a fixed seed only")
-    if isinstance(settings, OwnProblem):
+    if experiment.problem.own:
         again, _ = _build_problem(experiment, held)
-        try_problem(settings, scenario.problem, again, experiment.method.step_size, experiment.clients.local_steps)
+        step_size, local_steps = experiment.method.step_size, experiment.clients.local_steps
+        experiment.problem.try_out(scenario.problem, again, step_size, local_steps)
 
 
 def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Problem, NDArray[np.int64]]:

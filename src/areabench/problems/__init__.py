@@ -13,10 +13,10 @@ PROBLEMS = Parts(
     {
         "logistic": "logistic",
         "quadratic": "quadratic",
-        "robust": "lipschitz",
-        "median": "lipschitz",
+        "robust": "robust",
+        "median": "median",
         "hinge": "hinge",
-        "regression": "linear.regression",
+        "regression": "regression",
         "torch": "torch_module",
     },
     own=OwnProblem,

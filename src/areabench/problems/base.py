@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import Stack, Vector
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
@@ -66,7 +66,7 @@ class ProblemSettings:
     takes_data: ClassVar[bool] = True  # otherwise it draws its own functions: no [data], no [split]
     takes_sparse: ClassVar[bool] = False
     takes_targets: ClassVar[bool] = False  # numbers to predict, in place of classes
-    computes_lanes: ClassVar[bool] = False  # models of several runs at once, as a stack
+    computes_lanes: ClassVar[bool] = False  # whether its local problems are `LocalLanes`
     has_accuracy: ClassVar[bool] = True
     solved_quickly: ClassVar[bool] = True  # whether its minimiser, if it has one, is found in less than seconds
 
@@ -115,6 +115,9 @@ class ProblemSettings:
         """The objective of a client of this problem."""
         return problem.local(client)
 
+    def try_out(self, problem: Problem, again: Problem, step_size: float, local_steps: int) -> None:
+        """Raise a UserError where a problem that is not the package's cannot be used; `again` was made like it."""
+
 
 def weighting_remarks(weighting: str) -> Mapping[str, str]:
     """What the key `weighting` does, and other problems by default."""
@@ -138,6 +141,18 @@ class LocalProblem(Protocol):
 
     def skip(self, steps: int) -> None:
         """Draw what this number of local steps draws, without computing them."""
+        ...
+
+
+class LocalLanes(LocalProblem, Protocol):
+    """One client's objective for the models of several runs at once, each of which is a lane."""
+
+    def descend_lanes(self, models: Sequence[Stack], step_sizes: NDArray[np.float64]) -> Stack:
+        """M local steps of each lane on the same mini-batches; shape (lanes, dimension), step sizes of shape (lanes,).
+
+        The rows of all `models` are the lanes in order; none is changed. The result may be lent: it is valid until the
+        next call for any client of the problem.
+        """
         ...
 
 

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.host import spare_home
 
-if TYPE_CHECKING:
-    pass
-
 
 def default_cache(environment: Mapping[str, str]) -> Path:
     """The folder of unpacked data sets: AREABENCH_CACHE, or else the user's cache folder."""
     if chosen := environment.get("AREABENCH_CACHE"):
         return Path(chosen)
-    return Path(environment.get("XDG_CACHE_HOME") or _home() / ".cache") / "areabench"
-
-
-def _home() -> Path:
+    if chosen := environment.get("XDG_CACHE_HOME"):
+        return Path(chosen) / "areabench"
     try:
-        return Path.home()
+        home = Path.home()
     except RuntimeError:  # neither HOME nor the system says
-        return spare_home()
+        home = spare_home()
+    return home / ".cache" / "areabench"
 
 
 def is_sparse(features: Any) -> bool:
@@ -58,6 +54,20 @@ class Dataset:
                 found.update(f"{array.dtype} {part.shape}".encode())
                 found.update(np.ascontiguousarray(array).data)
         return found.hexdigest()
+
+    def inputs(self, rows: NDArray[np.int64] | slice, kind: np.dtype[Any]) -> Any:
+        """Training samples as a model of this type sees them, shape (rows, features); CSR where they are sparse."""
+        return self.train_features[rows].astype(kind) * kind.type(self.scale)
+
+    def chunks(
+        self, part: Literal["train", "test"], kind: np.dtype[Any], rows_at_once: int
+    ) -> Iterator[tuple[Any, NDArray[Any]]]:
+        """Inputs and labels of all training or test samples, so many at a time: copies of all take much memory."""
+        features = self.train_features if part == "train" else self.test_features
+        labels = self.train_labels if part == "train" else self.test_labels
+        for first in range(0, len(labels), rows_at_once):
+            rows = slice(first, first + rows_at_once)
+            yield features[rows].astype(kind) * kind.type(self.scale), labels[rows]
 
     @property
     def groups(self) -> NDArray[np.int64]:

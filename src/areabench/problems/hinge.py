@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import FLOAT64, Vector
 from areabench.errors import UserError
 from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset
-from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
-from areabench.problems.minibatches import Minibatches, client_weights
+from areabench.problems.minibatches import DataProblem
 from areabench.problems.optimum import Optimum
+from areabench.problems.subgradients import Floats, LocalSubgradient
 from areabench.settings.keys import key
 from areabench.settings.limits import LARGEST
-from areabench.streams import Purpose, stream
 from areabench.threads import limited_threads
 
 
@@ -62,26 +61,22 @@ def with_margin(scores: Floats, labels: NDArray[np.int64]) -> Floats:
     return margins
 
 
-class HingeProblem:
+class HingeProblem(DataProblem):
     """The global objective over a data set that is split over the clients.
 
     In float64, unlike logistic regression: theory bounds f - f*, which float32 cannot resolve where it is small.
     """
 
-    dtype = FLOAT
+    dtype = FLOAT64
 
     def __init__(
         self, settings: Hinge, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
+        super().__init__(data, parts, local_steps, seed, settings.batch_size, "exact")
         self.settings = settings
-        self.data = data
-        self.parts = parts
-        self.local_steps = local_steps
-        self.seed = seed
         self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
         self.dimension = data.classes * self.shape[1]
         self._identity = np.eye(data.classes)
-        self._weights = client_weights(parts, "exact")
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
@@ -91,7 +86,7 @@ class HingeProblem:
     @cached_property
     def optimum(self) -> Optimum:
         """One of the minimisers, and the minimum: exact for small problems, else estimated."""
-        samples = Samples(self.inputs(self.held), self.data.train_labels[self.held], self.data.classes)
+        samples = Samples(self.data.inputs(self.held, FLOAT64), self.data.train_labels[self.held], self.data.classes)
         return solve_program(samples) if samples.few else estimate(samples)
 
     @cached_property
@@ -107,26 +102,20 @@ class HingeProblem:
 
     def _lengths(self) -> list[tuple[float, Floats]]:
         """The weight of each client, and |x_j| of its samples."""
-        lengths = [np.linalg.norm(self.inputs(rows), axis=1) for rows in self.parts]
-        return list(zip(self._weights, lengths, strict=True))
+        lengths = [np.linalg.norm(self.data.inputs(rows, FLOAT64), axis=1) for rows in self.parts]
+        return list(zip(self.weights, lengths, strict=True))
 
     def start(self) -> Vector:
         """W with independent entries, uniform on (-width, width)."""
-        width = self.settings.start_width
-        return stream(self.seed, Purpose.START).uniform(-width, width, self.dimension)
+        return self.draw_start(self.settings.start_width)
 
     def local(self, client: int) -> LocalSubgradient:
         """Client `client`'s objective, at its first round."""
-        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        return LocalSubgradient(self, batches, self._weights[client])
-
-    def inputs(self, rows: NDArray[np.int64]) -> Floats:
-        """Training samples as the model sees them, shape (rows, features)."""
-        return np.asarray(self.data.train_features[rows].astype(FLOAT) * self.data.scale)
+        return LocalSubgradient(self, self.batches(client), self.weights[client])
 
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
         """mean_j (e_c - e_y)x_j' over the samples `rows`, c the class that costs most; the first of several."""
-        inputs = self.inputs(rows)
+        inputs = self.data.inputs(rows, FLOAT64)
         labels = self.data.train_labels[rows]
         costliest = with_margin(inputs @ model.reshape(self.shape).T, labels).argmax(axis=1)
         factors = (self._identity[costliest] - self._identity[labels]) / len(rows)
@@ -137,37 +126,27 @@ class HingeProblem:
 
         There is no distance to the minimiser, which is never unique: adding the same vector to all w_c changes nothing.
         """
-        count = len(models)
-        loss = np.full(count, np.nan)
-        accuracy = np.empty(count)
+        loss = np.full(len(models), np.nan)
+        hits = np.zeros(len(models))
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             for number, model in enumerate(models):
                 weights = model.reshape(self.shape)
-                accuracy[number] = 100.0 * self._test_hits(weights) / len(self.data.test_labels)
+                for inputs, labels in self.data.chunks("test", FLOAT64, _ROWS_AT_ONCE):
+                    hits[number] += np.count_nonzero((inputs @ weights.T).argmax(axis=1) == labels)
                 if with_loss:
                     loss[number] = self._train_loss(weights)
-        return Metrics(loss, accuracy, np.full(count, np.nan))
+        return Metrics.of(loss, 100.0 * hits / len(self.data.test_labels))
 
     def _train_loss(self, weights: Floats) -> float:
         """Loss of a model of shape (classes, features)."""
         total = 0.0
         for first in range(0, len(self.held), _ROWS_AT_ONCE):
             rows = self.held[first : first + _ROWS_AT_ONCE]
-            scores = self.inputs(rows) @ weights.T
+            scores = self.data.inputs(rows, FLOAT64) @ weights.T
             labels = self.data.train_labels[rows]
             right = scores[np.arange(len(labels)), labels]
             total += float((with_margin(scores, labels).max(axis=1) - right).sum())
         return total / len(self.held)
-
-    def _test_hits(self, weights: Floats) -> int:
-        """Number of test samples whose right class scores highest; of equal scores the first class counts."""
-        data = self.data
-        hits = 0
-        for first in range(0, len(data.test_labels), _ROWS_AT_ONCE):
-            rows = slice(first, first + _ROWS_AT_ONCE)
-            scores = (data.test_features[rows].astype(FLOAT) * data.scale) @ weights.T
-            hits += int((scores.argmax(axis=1) == data.test_labels[rows]).sum())
-        return hits
 
 
 # ---------------------------------------------------------------------------------------------------- minimum
@@ -182,15 +161,15 @@ class Samples:
     classes: int
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of W: (classes, features)."""
-        return self.classes, self.inputs.shape[1]
+    def features(self) -> int:
+        """Features of a sample; W has the shape (classes, features)."""
+        return int(self.inputs.shape[1])
 
     @property
     def few(self) -> bool:
         """Whether the linear program is small enough to be solved."""
         constraints = len(self.labels) * self.classes
-        return constraints <= MOST_CONSTRAINTS and constraints * self.inputs.shape[1] <= MOST_ENTRIES
+        return constraints <= MOST_CONSTRAINTS and constraints * self.features <= MOST_ENTRIES
 
     @cached_property
     def right(self) -> Floats:
@@ -199,15 +178,20 @@ class Samples:
 
     def mean_cost(self, model: Floats) -> float:
         """f(W), never below 0: the right class costs exactly 0."""
-        scores = self.inputs @ model.reshape(self.shape).T
+        scores = self.inputs @ model.reshape(self.classes, -1).T
         margins = scores - (scores * self.right).sum(axis=1, keepdims=True) + (1 - self.right)
         return float(margins.max(axis=1).mean())
+
+    def centred(self, model: Floats) -> Floats:
+        """The minimiser, of all that cost as much as this one, whose w_c add up to 0."""
+        weights = model.reshape(self.classes, -1)
+        return np.asarray(weights - weights.mean(axis=0)).reshape(-1)
 
     def smoothed(self, model: Floats, temperature: float) -> tuple[float, Floats]:
         """f with tau·log sum exp(./tau) for the maximum, at most tau·log(classes) above f, and its gradient."""
         from scipy.special import logsumexp
 
-        scores = self.inputs @ model.reshape(self.shape).T
+        scores = self.inputs @ model.reshape(self.classes, -1).T
         powers = (scores + 1 - self.right) / temperature
         logarithms = logsumexp(powers, axis=1, keepdims=True)
         factors = (np.exp(powers - logarithms) - self.right) / len(self.labels)
@@ -226,15 +210,18 @@ def solve_program(samples: Samples) -> Optimum:
 
     constraints = _constraints(samples)
     count = len(samples.labels)
-    parameters = samples.shape[0] * samples.shape[1]
+    parameters = samples.classes * samples.features
     costs = np.concatenate([np.zeros(parameters), np.full(count, 1 / count)])
     bounds = np.column_stack([np.where(costs > 0, 0.0, -np.inf), np.full(len(costs), np.inf)])
     found = linprog(costs, constraints, np.full(constraints.shape[0], -1.0), bounds=bounds, method="highs-ipm")
     if found.x is None:
         raise UserError(f"problem hinge: the linear program of its minimum failed ({found.message}); take other data")
-    model = _centred(samples, found.x[:parameters])
+    model = samples.centred(found.x[:parameters])
     minimum = samples.mean_cost(model)
-    multipliers = _feasible(-np.asarray(found.ineqlin.marginals), count)
+    # the solver's multipliers, changed to satisfy both conditions exactly
+    table = np.maximum(-np.asarray(found.ineqlin.marginals), 0.0).reshape(count, -1)
+    sums = np.maximum(table.sum(axis=1, keepdims=True), 1 / count)
+    multipliers = (table / (sums * count)).reshape(-1)
     residual = float(np.linalg.norm((constraints.T @ multipliers)[:parameters]))
     proven = float(multipliers.sum() - residual * np.linalg.norm(model))
     return Optimum(model, minimum, max(0.0, minimum - proven))
@@ -245,11 +232,11 @@ def _constraints(samples: Samples) -> Any:
     from scipy.sparse import csc_array, hstack
 
     sample, wrong = np.nonzero(samples.right == 0)
-    features = samples.shape[1]
+    features = samples.features
     rows = np.arange(len(sample))
     inputs = samples.inputs[sample]
     entry_rows = np.repeat(rows, features)
-    size = len(rows), samples.shape[0] * features
+    size = (len(rows), samples.classes * features)
     entries = csc_array((inputs.reshape(-1), (entry_rows, _columns(wrong, features))), size)
     entries -= csc_array((inputs.reshape(-1), (entry_rows, _columns(samples.labels[sample], features))), size)
     slack = csc_array((np.full(len(rows), -1.0), (rows, sample)), (len(rows), len(samples.labels)))
@@ -261,29 +248,16 @@ def _columns(classes: NDArray[np.int64], features: int) -> NDArray[np.int64]:
     return np.asarray(classes[:, None] * features + np.arange(features)).reshape(-1)
 
 
-def _feasible(multipliers: Floats, count: int) -> Floats:
-    """The multipliers, changed to satisfy q_jc >= 0 and sum_c q_jc <= 1/S exactly."""
-    table = np.maximum(multipliers, 0.0).reshape(count, -1)
-    sums = np.maximum(table.sum(axis=1, keepdims=True), 1 / count)
-    return np.asarray(table / (sums * count)).reshape(-1)
-
-
-def _centred(samples: Samples, model: Floats) -> Floats:
-    """The minimiser whose w_c add up to 0."""
-    weights = model.reshape(samples.shape)
-    return np.asarray(weights - weights.mean(axis=0)).reshape(-1)
-
-
 @limited_threads()
 def estimate(samples: Samples) -> Optimum:
     """The best point that L-BFGS finds on less and less smoothed costs; all that is proven is f* >= 0."""
     from scipy.optimize import minimize
 
-    model = best = np.zeros(samples.shape[0] * samples.shape[1])
+    model = best = np.zeros(samples.classes * samples.features)
     for temperature in _TEMPERATURES:
         options = {"maxiter": _MOST_ITERATIONS}
         found = minimize(samples.smoothed, model, (temperature,), method="L-BFGS-B", jac=True, options=options)
         model = np.asarray(found.x, dtype=np.float64)
         best = min(best, model, key=samples.mean_cost)
     minimum = samples.mean_cost(best)
-    return Optimum(_centred(samples, best), minimum, minimum)
+    return Optimum(samples.centred(best), minimum, minimum)

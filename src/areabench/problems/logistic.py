@@ -3,39 +3,30 @@
 The model is W, shape (classes, features), flattened. Client i descends weight_i·f_i with
 f_i(W) = mean cross-entropy of its samples + (nu/2)·|W|² and weight_i = s_i/S (`share`) or n·s_i/S (`exact`).
 The printed formula lacks the minus sign in front of the log-likelihood; this is the usual loss.
-
-`LogisticLanes` computes the same step for many models at once, for runs that differ in step size only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from math import sqrt
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.arrays import FLOAT32, FLOAT64, Stack, Vector
 from areabench.errors import UserError
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
+from areabench.problems.datasets import Dataset, is_sparse
+from areabench.problems.minibatches import DataProblem, Minibatches
+from areabench.problems.optimum import Optimum
 from areabench.settings.keys import key
 from areabench.settings.limits import LARGEST
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
-
-from collections.abc import Sequence
-from functools import cached_property
-from math import sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-
-from areabench.arrays import Vector
-from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
-from areabench.problems.datasets import Dataset, is_sparse
-from areabench.problems.minibatches import Minibatches, client_weights
-from areabench.problems.optimum import Optimum
-from areabench.streams import Purpose, Streams, stream
-
-if TYPE_CHECKING:
-    from areabench.problems.linear.sparse import SparseWorkspace
     from areabench.problems.logistic_optimum import CrossEntropy
 
 
@@ -80,58 +71,41 @@ class Logistic(ProblemSettings):
         return LogisticProblem(self, held.data, held.parts, local_steps, seed)
 
 
-FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST
 _COLUMNS_AT_ONCE = 640  # model rows (classes × models) an evaluation multiplies at a time
 _LARGEST_EXPONENT = 14.0  # c stays between exp(-14) and exp(14), far inside the range of float32
 
 
-class LogisticProblem:
+class LogisticProblem(DataProblem):
     """The global objective over a data set that is split over the clients."""
 
-    dtype = FLOAT
+    dtype = FLOAT32
 
     def __init__(
         self, settings: Logistic, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
+        super().__init__(data, parts, local_steps, seed, settings.batch_size, settings.weighting)
         self.settings = settings
-        self.data = data
-        self.parts = parts
-        self.local_steps = local_steps
-        self.seed = seed
-        self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
-        self.dimension = data.classes * self.shape[1]
-        self.workspace: Workspace | SparseWorkspace
-        if is_sparse(data.train_features):
-            from areabench.problems.linear.sparse import SparseWorkspace  # no other data need it
-
-            self.workspace = SparseWorkspace(data)
-        else:
-            self.workspace = Workspace(settings.batch_size, self.shape, data)
+        self.shape = (data.classes, data.train_features.shape[1])
+        self.dimension = self.shape[0] * self.shape[1]
+        kind = SparseWorkspace if is_sparse(data.train_features) else Workspace
+        self.workspace: Workspace | SparseWorkspace = kind(settings.batch_size, self.shape, data)
         self._lane_workspace: LaneWorkspace | None = None
-        self.weights = client_weights(parts, settings.weighting)
-        self._streams = Streams(seed, Purpose.SAMPLES, len(parts))
 
     def start(self) -> Vector:
         """W with independent entries, uniform on (-width, width)."""
-        width = self.settings.start_width
-        generator = stream(self.seed, Purpose.START)
-        return generator.uniform(-width, width, self.dimension).astype(FLOAT)
+        return self.draw_start(self.settings.start_width).astype(FLOAT32)
 
     def local(self, client: int) -> LocalLogistic:
         """Client `client`'s objective, at its first round."""
-        return LocalLogistic(self, self._batches(client), self.weights[client])
+        return LocalLogistic(self, self.batches(client), self.weights[client])
 
-    def lanes(self, client: int, lanes: int) -> LogisticLanes:
-        """Client `client`'s objective for `lanes` models at once, at its first round."""
+    def lane_workspace(self, lanes: int) -> LaneWorkspace:
+        """The buffers of so many models; all clients of a process share them."""
         if self._lane_workspace is None or len(self._lane_workspace.scores) != lanes:
-            self._lane_workspace = LaneWorkspace(lanes, self.settings.batch_size, self.shape)
-        return LogisticLanes(self, self._lane_workspace, self._batches(client), self.weights[client])
-
-    def _batches(self, client: int) -> Minibatches:
-        rows = self.parts[client]
-        batch_size = self.settings.batch_size
-        return Minibatches(self.seed, client, rows, self.local_steps, batch_size, self._streams.open(client))
+            assert isinstance(self.workspace, Workspace)  # runs on sparse features share no pass
+            self._lane_workspace = LaneWorkspace(lanes, self.workspace)
+        return self._lane_workspace
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training images, if asked for, and accuracy (%) over all test images."""
@@ -144,51 +118,34 @@ class LogisticProblem:
             weights = np.stack([model.reshape(self.shape) for model in models[chosen]])
             if with_loss:
                 loss[chosen] = self._train_loss(weights)
-            correct[chosen] = self._test_hits(weights)
+            for inputs, labels in self.data.chunks("test", FLOAT32, _ROWS_AT_ONCE):
+                correct[chosen] += count_hits(self._scores(weights, inputs), labels)
         accuracy = 100.0 * correct / len(self.data.test_labels)
-        return Metrics(loss, accuracy, self._squared_distance(models))
-
-    def _squared_distance(self, models: Sequence[Vector]) -> NDArray[np.float64]:
-        """Squared distances to the minimiser, if the settings ask for them."""
         if not self.settings.minimiser:
-            return np.full(len(models), np.nan)
-        minimiser = self.optimum.minimiser
-        offsets = (model - minimiser for model in models)  # one at a time, as they are float64
-        return np.array([offset @ offset for offset in offsets], dtype=np.float64)
+            return Metrics.of(loss, accuracy)
+        offsets = (model - self.optimum.minimiser for model in models)  # one at a time, as they are float64
+        return Metrics.of(loss, accuracy, [float(offset @ offset) for offset in offsets])
 
-    def _scores(self, weights: NDArray[Any], features: Any) -> NDArray[np.float32]:
+    def _scores(self, weights: NDArray[Any], inputs: Any) -> NDArray[np.float32]:
         """Scores of many models on some images, shape (models, classes, images)."""
-        inputs = features.astype(FLOAT) * FLOAT.type(self.data.scale)
         flat = weights.reshape(-1, self.shape[1]) @ inputs.T
-        scores: NDArray[np.float32] = flat.reshape(len(weights), self.shape[0], features.shape[0])
+        scores: NDArray[np.float32] = flat.reshape(*weights.shape[:2], -1)
         return scores
 
     def _train_loss(self, weights: NDArray[Any]) -> NDArray[np.float64]:
         """Loss of each model."""
-        data = self.data
         total = np.zeros(len(weights))
-        for first in range(0, len(data.train_labels), _ROWS_AT_ONCE):
-            rows = slice(first, first + _ROWS_AT_ONCE)
-            scores = self._scores(weights, data.train_features[rows])
-            labels = data.train_labels[rows]
+        for inputs, labels in self.data.chunks("train", FLOAT32, _ROWS_AT_ONCE):
+            scores = self._scores(weights, inputs)
             highest = scores.max(axis=1)
             right = scores[:, labels, np.arange(len(labels))]
             total -= right.sum(axis=1, dtype=np.float64)
             np.exp(np.subtract(scores, highest[:, None, :], out=scores), out=scores)
             total += (highest + np.log(scores.sum(axis=1))).sum(axis=1, dtype=np.float64)
         squares = np.einsum("mcf,mcf->m", weights, weights, dtype=np.float64)
-        total += 0.5 * self.settings.regularisation * len(data.train_labels) * squares
-        return total / len(data.train_labels)
-
-    def _test_hits(self, weights: NDArray[Any]) -> NDArray[np.float64]:
-        data = self.data
-        hits = np.zeros(len(weights))
-        for first in range(0, len(data.test_labels), _ROWS_AT_ONCE):
-            rows = slice(first, first + _ROWS_AT_ONCE)
-            scores = self._scores(weights, data.test_features[rows])
-            labels = data.test_labels[rows]
-            hits += _hits(scores, labels)
-        return hits
+        samples = len(self.data.train_labels)
+        total += 0.5 * self.settings.regularisation * samples * squares
+        return total / samples
 
     # ------------------------------------------------------------------------------------------------ constants
     #
@@ -210,7 +167,7 @@ class LogisticProblem:
         """
         from areabench.problems.logistic_optimum import largest_eigenvalue  # loads scipy; no client needs it
 
-        curvatures = [largest_eigenvalue(self._inputs(rows)) / 2 for rows in self.parts]
+        curvatures = [largest_eigenvalue(self.data.inputs(rows, FLOAT64)) / 2 for rows in self.parts]
         return max(
             weight * (self.settings.regularisation + curvature)
             for weight, curvature in zip(self.weights, curvatures, strict=True)
@@ -223,12 +180,12 @@ class LogisticProblem:
         b draws with replacement divide by b the variance of one, which is at most its mean square; the gradient of one
         sample is (p - e_y)x', and |p - e_y|² <= 2. The regulariser is the same for all samples.
         """
-        inputs = map(self._inputs, self.parts)
-        squares = [_sum_of_squares(each) / each.shape[0] for each in inputs]  # mean_j |x_ij|²
-        return max(
-            weight * sqrt(2 * square / self.settings.batch_size)
-            for weight, square in zip(self.weights, squares, strict=True)
-        )
+        noise = []
+        for weight, rows in zip(self.weights, self.parts, strict=True):
+            inputs = self.data.inputs(rows, FLOAT64)
+            squares = inputs.data @ inputs.data if is_sparse(inputs) else np.einsum("sf,sf->", inputs, inputs)
+            noise.append(weight * sqrt(2 * (float(squares) / len(rows)) / self.settings.batch_size))
+        return max(noise)
 
     @cached_property
     def zeta(self) -> float:
@@ -254,24 +211,14 @@ class LogisticProblem:
         value, gradient = loss.value_and_gradient(minimiser)
         return Optimum(minimiser, value, float(gradient @ gradient) / (2 * self.settings.regularisation))
 
-    def _inputs(self, rows: NDArray[np.int64]) -> Any:
-        """Training samples in float64, an array or a CSR array of shape (rows, features)."""
-        return self.data.train_features[rows].astype(np.float64) * self.data.scale
-
     def _cross_entropy(self, rows: NDArray[np.int64]) -> CrossEntropy:
         from areabench.problems.logistic_optimum import CrossEntropy
 
-        labels = self.data.train_labels[rows]
-        settings = self.settings
-        return CrossEntropy(self._inputs(rows), labels, self.data.classes, settings.regularisation)
+        inputs = self.data.inputs(rows, FLOAT64)
+        return CrossEntropy(inputs, self.data.train_labels[rows], self.data.classes, self.settings.regularisation)
 
 
-def _sum_of_squares(inputs: Any) -> float:
-    """The sum of the squares of all entries of an array or a CSR array."""
-    return float(inputs.data @ inputs.data if is_sparse(inputs) else np.einsum("sf,sf->", inputs, inputs))
-
-
-def _hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def count_hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number of images whose right class scores highest, per model; of equal scores the first class counts.
 
     Equal to argmax along the classes, which is slow because it goes across memory. Overwrites the scores, shape
@@ -295,24 +242,24 @@ class Workspace:
 
     def __init__(self, batch_size: int, shape: tuple[int, int], data: Dataset) -> None:
         classes, features = shape
-        self._data = data
+        self.data = data
         kind = data.train_features.dtype
-        self.inputs = np.empty((batch_size, features), dtype=FLOAT)
-        self.raw = self.inputs if kind == FLOAT else np.empty((batch_size, features), dtype=kind)
-        self.scores = np.empty((classes, batch_size), dtype=FLOAT)
-        self.column = np.empty((1, batch_size), dtype=FLOAT)
-        self.spread = np.empty((classes, batch_size), dtype=FLOAT)
-        self.gradient = np.empty((classes, features), dtype=FLOAT)
+        self.inputs = np.empty((batch_size, features), dtype=FLOAT32)
+        self.raw = self.inputs if kind == FLOAT32 else np.empty((batch_size, features), dtype=kind)
+        self.scores = np.empty((classes, batch_size), dtype=FLOAT32)
+        self.column = np.empty((1, batch_size), dtype=FLOAT32)
+        self.spread = np.empty((classes, batch_size), dtype=FLOAT32)
+        self.gradient = np.empty((classes, features), dtype=FLOAT32)
         self.labels = np.empty(batch_size, dtype=np.int64)
-        self.identity = np.eye(classes, dtype=FLOAT)
-        self.one_hot = np.empty((classes, batch_size), dtype=FLOAT)
+        self.identity = np.eye(classes, dtype=FLOAT32)
+        self.one_hot = np.empty((classes, batch_size), dtype=FLOAT32)
 
     def load(self, rows: NDArray[np.int64]) -> None:
         """Gather the mini-batch; the features stay unscaled, and smaller arrays are scaled instead."""
-        self._data.train_features.take(rows, axis=0, out=self.raw, mode="clip")
+        self.data.train_features.take(rows, axis=0, out=self.raw, mode="clip")
         if self.raw is not self.inputs:
             np.copyto(self.inputs, self.raw, casting="same_kind")
-        self._data.train_labels.take(rows, out=self.labels, mode="clip")
+        self.data.train_labels.take(rows, out=self.labels, mode="clip")
         self.identity.take(self.labels, axis=1, out=self.one_hot, mode="clip")
 
     def softmax(self) -> None:
@@ -330,40 +277,72 @@ class Workspace:
 
     def differentiate(self, model: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
         """Leave `rate` times the mini-batch gradient, without regulariser, in `gradient`."""
-        scale = self._data.scale
+        scale = self.data.scale
         self.load(rows)
         np.dot(model, self.inputs.T, out=self.scores)
-        np.multiply(self.scores, FLOAT.type(scale), out=self.scores)
+        np.multiply(self.scores, np.float32(scale), out=self.scores)
         self.softmax()
         np.subtract(self.scores, self.one_hot, out=self.scores)
-        np.multiply(self.scores, FLOAT.type(rate * scale / len(rows)), out=self.scores)
+        np.multiply(self.scores, np.float32(rate * scale / len(rows)), out=self.scores)
         np.dot(self.scores, self.inputs, out=self.gradient)
 
 
+class SparseWorkspace:
+    """Mini-batch gradients on sparse features, which are never made dense.
+
+    The model and its gradient are dense: a step costs the mini-batch's entries times the classes, and a pass over both.
+    """
+
+    def __init__(self, _batch_size: int, shape: tuple[int, int], data: Dataset) -> None:
+        self.gradient = np.empty(shape, dtype=FLOAT32)
+        features = data.train_features.astype(FLOAT32, copy=False)
+        self._features = features if data.scale == 1 else features * np.float32(data.scale)
+        self._labels = data.train_labels
+        self._identity = np.eye(data.classes, dtype=FLOAT32)
+
+    def differentiate(self, model: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
+        """Leave `rate` times the mini-batch gradient, without regulariser, in `gradient`."""
+        inputs = self._features[rows]
+        scores = inputs @ model.T
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        scores -= self._identity[self._labels[rows]]
+        scores *= np.float32(rate / len(rows))
+        np.copyto(self.gradient, (inputs.T @ scores).T)
+
+
 class LocalLogistic:
-    """One client's share of the objective."""
+    """One client's share of the objective, for one model or for those of many runs at once."""
 
     def __init__(self, problem: LogisticProblem, batches: Minibatches, weight: float) -> None:
         self._problem = problem
         self._batches = batches
         self._weight = weight
+        self._step_sizes: NDArray[np.float64] | None = None  # of all lanes, for which the steps are planned
+        self._steps: list[LaneStep] = []
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
         batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
+        work = self._problem.workspace
+        rate = step_size * self._weight
+        kept = np.float32(1 - rate * self._problem.settings.regularisation)
         before = model.reshape(self._problem.shape)
         after = np.empty_like(before) if len(batches) else before.copy()
         for rows in batches:
-            self._step(before, after, rows, step_size * self._weight)
+            work.differentiate(before, rows, rate)
+            np.multiply(before, kept, out=after)
+            np.subtract(after, work.gradient, out=after)
             before = after
         return after.reshape(-1)
 
     def gradient(self, model: Vector) -> Vector:
         """weight·(gradient of the next mini-batch + nu·W); a new array."""
         problem = self._problem
-        weights = model.reshape(self._problem.shape)
+        weights = model.reshape(problem.shape)
         problem.workspace.differentiate(weights, self._batches.next_batches(1)[0], self._weight)
-        result = weights * FLOAT.type(self._weight * problem.settings.regularisation)
+        result = weights * np.float32(self._weight * problem.settings.regularisation)
         np.add(result, problem.workspace.gradient, out=result)
         return result.reshape(-1)
 
@@ -371,44 +350,29 @@ class LocalLogistic:
         """Draw what this number of local steps draws."""
         self._batches.skip_batches(steps)
 
-    def _step(self, before: NDArray[Any], after: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
-        """One step from `before` to `after`, which may be the same array."""
-        problem = self._problem
-        work = self._problem.workspace
-        work.differentiate(before, rows, rate)
-        np.multiply(before, FLOAT.type(1 - rate * problem.settings.regularisation), out=after)
-        np.subtract(after, work.gradient, out=after)
+    def descend_lanes(self, models: Sequence[Stack], step_sizes: NDArray[np.float64]) -> Stack:
+        """M steps of each lane; the result is valid until the next call for any client."""
+        work = self._problem.lane_workspace(len(step_sizes))
+        if step_sizes is not self._step_sizes:  # planning takes as long as some steps
+            self._step_sizes = step_sizes
+            problem = self._problem
+            rates = step_sizes * self._weight
+            kept = 1 - rates * problem.settings.regularisation
+            per_sample = rates / problem.settings.batch_size
+            self._steps = plan_round(kept, per_sample, problem.data.scale, problem.local_steps)
+        for number, (rows, step) in enumerate(zip(self._batches.next_round(), self._steps, strict=True)):
+            work.shared.load(rows)
+            if number == 0:
+                work.read(models, step.shrink)
+            else:
+                work.multiply(work.local)
+                if step.first:
+                    np.multiply(work.local, step.shrink, out=work.local)
+            work.subtract_gradients(step)
+        return work.local.reshape(len(work.local), -1)
 
 
 # ---------------------------------------------------------------------------------------------------- many models
-
-
-class LaneWorkspace:
-    """The buffers of one mini-batch gradient of many models; all clients of a process share them.
-
-    The softmax runs on (classes, lanes, samples), where its loops are long; the products on (lanes, classes, samples).
-    """
-
-    def __init__(self, lanes: int, batch_size: int, shape: tuple[int, int]) -> None:
-        from scipy.linalg.blas import sgemm  # slow to import; only lanes need it
-
-        classes, features = shape
-        self.sgemm = sgemm
-        self.scores = np.empty((lanes, classes, batch_size), dtype=np.float32)
-        self.by_class = np.empty((classes, lanes, batch_size), dtype=np.float32)
-        self.row = np.empty((lanes, batch_size), dtype=np.float32)
-        self.local = np.empty((lanes, classes, features), dtype=np.float32)
-
-    def softmax(self, scale: NDArray[np.float32]) -> None:
-        """Turn the scores, times `scale` of shape (lanes, 1), into class probabilities: from `scores` to `by_class`."""
-        by_class = self.by_class
-        row = self.row
-        np.multiply(self.scores.transpose(1, 0, 2), scale, out=by_class)
-        np.maximum.reduce(by_class, axis=0, out=row)
-        np.subtract(by_class, row, out=by_class)
-        np.exp(by_class, out=by_class)
-        np.add.reduce(by_class, axis=0, out=row)
-        np.divide(by_class, row, out=by_class)
 
 
 class LaneStep(NamedTuple):
@@ -435,93 +399,68 @@ def plan_round(kept: NDArray[np.float64], rates: NDArray[np.float64], scale: flo
         left = min(length - number % length, count - number)  # steps to the end of the stretch, this one included
         before = np.ones_like(kept) if first else kept**-left
         after = kept ** (1 - left) if left > 1 else np.ones_like(kept)  # kept may be 0 where the stretch is one step
-        shrink = _column(kept**left)[:, :, None]
-        steps.append(LaneStep(first, shrink, _column(scale * before), _column(rates * scale / after)))
+        columns = (values.astype(FLOAT32)[:, None] for values in (kept**left, scale * before, rates * scale / after))
+        shrink, factor_of_scores, factor_of_residuals = columns
+        steps.append(LaneStep(first, shrink[:, :, None], factor_of_scores, factor_of_residuals))
     return steps
 
 
-def _column(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    return values.astype(np.float32)[:, None]
+class LaneWorkspace:
+    """The buffers of one mini-batch gradient of many models; all clients of a process share them.
 
+    The softmax runs on (classes, lanes, samples), where its loops are long; the products on (lanes, classes, samples).
+    """
 
-class LogisticLanes:
-    """One client's share of the objective for many models at once."""
+    def __init__(self, lanes: int, shared: Workspace) -> None:
+        from scipy.linalg.blas import sgemm  # slow to import; only lanes need it
 
-    def __init__(self, problem: LogisticProblem, work: LaneWorkspace, batches: Minibatches, weight: float) -> None:
-        self._problem = problem
-        self._work = work
-        self._batches = batches
-        self._weight = weight
-        assert isinstance(problem.workspace, Workspace)  # runs on sparse features share no pass
-        self._shared = problem.workspace
-        self._step_sizes: NDArray[np.float64] | None = None
-        self._steps: list[LaneStep] = []
+        classes, features = shared.gradient.shape
+        batch_size = len(shared.inputs)
+        self.shared = shared
+        self._sgemm = sgemm
+        self.scores = np.empty((lanes, classes, batch_size), dtype=FLOAT32)
+        self.by_class = np.empty((classes, lanes, batch_size), dtype=FLOAT32)
+        self.row = np.empty((lanes, batch_size), dtype=FLOAT32)
+        self.local = np.empty((lanes, classes, features), dtype=FLOAT32)
 
-    def descend(self, models: Sequence[NDArray[Any]], step_sizes: NDArray[np.float64]) -> NDArray[Any]:
-        """M steps of each lane; the result has the shape (lanes, dimension), step sizes have the shape (lanes,).
-
-        The lanes of all `models`, each of shape (some lanes, dimension), are all lanes in order. The result is valid
-        until the next call for any client.
-        """
-        if step_sizes is not self._step_sizes:
-            self._step_sizes, self._steps = step_sizes, self._plan(step_sizes)
-        local = self._work.local
-        for number, (rows, step) in enumerate(zip(self._batches.next_round(), self._steps, strict=True)):
-            self._shared.load(rows)
-            if number == 0:
-                self._read(models, step)
-            else:
-                self._multiply(local)
-                if step.first:
-                    np.multiply(local, step.shrink, out=local)
-            self._residuals(step)
-            self._subtract()
-        return local.reshape(len(local), -1)
-
-    def skip(self, steps: int) -> None:
-        """Draw what this number of local steps draws."""
-        self._batches.skip_batches(steps)
-
-    def _plan(self, step_sizes: NDArray[np.float64]) -> list[LaneStep]:
-        problem = self._problem
-        rates = step_sizes * self._weight
-        kept = 1 - rates * problem.settings.regularisation
-        per_sample = rates / problem.settings.batch_size
-        return plan_round(kept, per_sample, problem.data.scale, problem.local_steps)
-
-    def _read(self, models: Sequence[NDArray[Any]], step: LaneStep) -> None:
-        """Copy the models, times the first step's `shrink`, into the workspace, and multiply them by the samples.
+    def read(self, models: Sequence[Stack], shrink: NDArray[np.float32]) -> None:
+        """Copy the models, times `shrink`, into the workspace, and multiply them by the samples.
 
         One product of all lanes: how a lane rounds depends on how many there are, and must not depend on the parts.
         """
-        local = self._work.local
+        local = self.local
         if len(models) == 1:
             source = models[0].reshape(local.shape)
-            np.multiply(source, step.shrink, out=local)  # in order, which loads them into the cache
-            self._multiply(source)
+            np.multiply(source, shrink, out=local)  # in order, which loads them into the cache
+            self.multiply(source)
         else:
             np.concatenate(models, out=local.reshape(len(local), -1))
-            self._multiply(local)
-            np.multiply(local, step.shrink, out=local)
+            self.multiply(local)
+            np.multiply(local, shrink, out=local)
 
-    def _multiply(self, models: NDArray[Any]) -> None:
+    def multiply(self, models: NDArray[Any]) -> None:
         """The products of all lanes' models, shape (lanes, classes, features), and the samples, into the scores."""
-        inputs = self._shared.inputs
-        scores = self._work.scores
-        np.dot(models.reshape(-1, inputs.shape[1]), inputs.T, out=scores.reshape(-1, len(inputs)))
+        inputs = self.shared.inputs
+        np.dot(models.reshape(-1, inputs.shape[1]), inputs.T, out=self.scores.reshape(-1, len(inputs)))
 
-    def _residuals(self, step: LaneStep) -> None:
-        """Turn the products into the small factor of all lanes' gradients, in the workspace's scores."""
-        shared = self._shared
-        work = self._work
-        work.softmax(step.scale)
-        np.subtract(work.by_class, shared.one_hot[:, None, :], out=work.by_class)
-        np.multiply(work.by_class, step.factor, out=work.scores.transpose(1, 0, 2))
+    def softmax(self, scale: NDArray[np.float32]) -> None:
+        """Turn the scores, times `scale` of shape (lanes, 1), into class probabilities: from `scores` to `by_class`."""
+        by_class = self.by_class
+        row = self.row
+        np.multiply(self.scores.transpose(1, 0, 2), scale, out=by_class)
+        np.maximum.reduce(by_class, axis=0, out=row)
+        np.subtract(by_class, row, out=by_class)
+        np.exp(by_class, out=by_class)
+        np.add.reduce(by_class, axis=0, out=row)
+        np.divide(by_class, row, out=by_class)
 
-    def _subtract(self) -> None:
-        """V <- V - small factor · samples; transposed, as BLAS expects Fortran's order."""
-        work = self._work
-        inputs = self._shared.inputs
-        local = work.local.reshape(-1, inputs.shape[1])
-        scores = work.scores.reshape(-1, len(inputs))
-        work.sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)
+    def subtract_gradients(self, step: LaneStep) -> None:
+        """V <- V - small factor · samples, from the products in `scores`."""
+        inputs = self.shared.inputs
+        self.softmax(step.scale)
+        np.subtract(self.by_class, self.shared.one_hot[:, None, :], out=self.by_class)
+        np.multiply(self.by_class, step.factor, out=self.scores.transpose(1, 0, 2))
+        local = self.local.reshape(-1, inputs.shape[1])
+        scores = self.scores.reshape(-1, len(inputs))
+        # transposed, as BLAS expects Fortran's order
+        self._sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)

@@ -1,4 +1,7 @@
-"""Mini-batches: the samples of each local step of a client, the same on every transport; and the clients' weights."""
+"""Problems over a data set that clients hold parts of: the clients' weights, and the mini-batches of their local steps.
+
+A mini-batch is the same on every transport.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.problems.datasets import Dataset
 from areabench.problems.splits.rows import part_sizes
-from areabench.streams import Purpose, stream
+from areabench.streams import Purpose, Streams, stream
 
 _DRAWS_AHEAD = 512  # indices drawn per call: a call costs microseconds, however few it draws
 
@@ -20,6 +24,37 @@ def client_weights(parts: Sequence[NDArray[np.int64]], weighting: Literal["share
     factor = len(parts) if weighting == "exact" else 1
     weights: list[float] = (sizes / sizes.sum() * factor).tolist()
     return weights
+
+
+class DataProblem:
+    """What problems over a data set have in common; client i descends weights[i]·(the mean loss of its rows)."""
+
+    def __init__(
+        self,
+        data: Dataset,
+        parts: Sequence[NDArray[np.int64]],
+        local_steps: int,
+        seed: int,
+        batch_size: int,
+        weighting: Literal["share", "exact"],
+    ) -> None:
+        self.data = data
+        self.parts = parts
+        self.local_steps = local_steps
+        self.seed = seed
+        self.dimension = 0  # each problem sets its own
+        self.weights = client_weights(parts, weighting)
+        self._batch_size = batch_size
+        self._streams = Streams(seed, Purpose.SAMPLES, len(parts))
+
+    def batches(self, client: int) -> Minibatches:
+        """The mini-batches of a client, from its first round on."""
+        rows = self.parts[client]
+        return Minibatches(self.seed, client, rows, self.local_steps, self._batch_size, self._streams.open(client))
+
+    def draw_start(self, width: float) -> NDArray[np.float64]:
+        """A starting point with independent entries, uniform on (-width, width)."""
+        return stream(self.seed, Purpose.START).uniform(-width, width, self.dimension)
 
 
 class Minibatches:

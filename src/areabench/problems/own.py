@@ -7,7 +7,6 @@ calls what a run calls, with read-only arrays, and twice where the results must 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -48,31 +47,98 @@ class OwnProblem(ProblemSettings):
         given = {} if held is None else {"data": held.data, "parts": list(held.parts)}
         problem = call(self, clients=clients, local_steps=local_steps, seed=seed, **given)
 
-        def reject(trouble: str, remedy: str) -> NoReturn:
-            refuse(self, trouble, remedy)
-
         with blaming(self, DRY_RUN):
             needed = ("dimension", "dtype", "start", "local", "evaluate")
             if lacking := [name for name in needed if not hasattr(problem, name)]:
-                reject(f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", CONTRACT)
+                refuse(self, f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", CONTRACT)
             dimension = problem.dimension
             dtype = problem.dtype
             start = problem.start()
             if not isinstance(dtype, np.dtype) or dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-                reject(f"has the dtype {dtype!r}", "take np.dtype(np.float32) or np.dtype(np.float64)")
+                refuse(self, f"has the dtype {dtype!r}", "take np.dtype(np.float32) or np.dtype(np.float64)")
             if type(dimension) is not int or dimension < 1:
-                reject(f"has the dimension {dimension!r}", "give a whole number >= 1")
+                refuse(self, f"has the dimension {dimension!r}", "give a whole number >= 1")
             if wrong := wrong_vector(start, np.empty(dimension, dtype)):
-                reject(f"has a start() that {wrong}", "give one vector of the dimension and the dtype")
+                refuse(self, f"has a start() that {wrong}", "give one vector of the dimension and the dtype")
             if not np.isfinite(start).all():
-                reject("has a start() with entries that are not finite", "start elsewhere")
+                refuse(self, "has a start() with entries that are not finite", "start elsewhere")
             if problem.start().tobytes() != start.tobytes():
-                reject("starts elsewhere each time", "draw from stream(seed, Purpose.START)")
+                refuse(self, "starts elsewhere each time", "draw from stream(seed, Purpose.START)")
         return problem  # type: ignore[no-any-return]  # it has all that a problem has
 
     def local(self, problem: Problem, client: int, local_steps: int) -> LocalProblem:
         """The objective of a client, which may know whole rounds only."""
         return OwnLocal(self, problem.local(client), local_steps)
+
+    def try_out(self, problem: Problem, again: Problem, step_size: float, local_steps: int) -> None:
+        """Two rounds of the first client, with and without `skip`, and evaluations: types, shapes, and the same bits.
+
+        Also single steps and a gradient, where its local problem has them. `again` is the same problem, made a second
+        time: every rank and every replay makes its own.
+        """
+        elsewhere = "draw from stream(seed, ...) only where it is made, not from np.random"
+
+        def local(problem: Problem) -> OwnLocal:
+            found = problem.local(0)
+            for name in ("descend", "skip"):
+                if not hasattr(found, name):
+                    refuse(self, f"has a local(client) without {name}", CONTRACT)
+            return OwnLocal(self, found, local_steps)
+
+        def descended(worker: OwnLocal, model: Vector, steps: int | None = None) -> Vector:
+            found = worker.descend(model, step_size, steps)
+            if wrong := wrong_vector(found, model):
+                refuse(self, f"has a descend() that returned what {wrong}", "return a new vector like the model")
+            return found
+
+        def try_steps(start: Vector, first: Vector) -> None:
+            """Single steps, and a gradient if there is one: `first` is where a round leads from `start`."""
+            whole, single, late = (local(problem) for _ in range(3))
+            if first.tobytes() != descended(whole, start, local_steps).tobytes():
+                refuse(
+                    self,
+                    f"gives another round with steps = {local_steps} than without",
+                    "let `steps` be local_steps if None",
+                )
+            late.skip(2)
+            descended(single, start, 1)
+            if hasattr(problem.local(0), "gradient"):
+                if wrong := wrong_vector(single.gradient(start), start):
+                    refuse(self, f"has a gradient() that returned what {wrong}", "return a new vector like the model")
+            else:
+                descended(single, start, 1)
+            if descended(single, first, 1).tobytes() != descended(late, first, 1).tobytes():
+                refuse(self, "gives another third step after skip(2) than after two", _SKIPPED_STEPS)
+
+        with blaming(self, DRY_RUN):
+            start = _read_only(problem.start())
+            worker, same, late = (local(problem) for _ in range(3))
+            first = _read_only(descended(worker, start))
+            if first.tobytes() != descended(same, start).tobytes():
+                refuse(
+                    self,
+                    "gives another result for the same round of client 0",
+                    "draw random numbers from stream(seed, Purpose.SAMPLES, client) only",
+                )
+            second = descended(worker, first)
+            late.skip(local_steps)  # as a client does in a resumed run
+            if second.tobytes() != descended(late, first).tobytes():
+                skipped = local_steps if late.takes_steps else 1
+                refuse(
+                    self,
+                    f"gives another second round after skip({skipped}) than after a first one",
+                    _SKIPPED_STEPS if late.takes_steps else "let skip(rounds) draw what that number of rounds draws",
+                )
+            if worker.takes_steps:
+                try_steps(start, first)
+            if start.tobytes() != again.start().tobytes():
+                refuse(self, "starts elsewhere each time it is made", elsewhere)
+            if first.tobytes() != descended(local(again), start).tobytes():
+                refuse(self, "gives another first round of client 0 each time it is made", elsewhere)
+        with blaming(self, f"has an evaluate() that {DRY_RUN}"):
+            for count, with_loss in ((1, True), (2, False)):  # as a run may call it
+                if wrong := wrong_metrics(problem.evaluate([start] * count, with_loss=with_loss), count):
+                    refuse(self, f"has an evaluate() that {wrong}", ONE_ENTRY_PER_MODEL)
 
 
 class OwnLocal:
@@ -82,12 +148,16 @@ class OwnLocal:
         self._settings = settings
         self._local = local
         self._local_steps = local_steps
-        self.takes_steps = _takes_steps(local.descend)
+        try:
+            steps = inspect.signature(local.descend).parameters.get("steps")
+        except (ValueError, TypeError):  # some functions that are written in C
+            steps = None
+        self.takes_steps = steps is not None and steps.kind in (steps.POSITIONAL_OR_KEYWORD, steps.KEYWORD_ONLY)
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """The model after M local steps, or after `steps`."""
         if steps is None:
-            return self._local.descend(model, step_size)  # type: ignore[no-any-return]  # try_problem checks what it is
+            return self._local.descend(model, step_size)  # type: ignore[no-any-return]  # try_out checks what it is
         if self.takes_steps:
             return self._local.descend(model, step_size, steps=steps)  # type: ignore[no-any-return]
         if steps != self._local_steps:
@@ -116,84 +186,6 @@ class OwnLocal:
 
     def _fail(self, trouble: str, remedy: str) -> NoReturn:
         raise RunFailure(f"problem.name = {self._settings.name!r} {trouble}, which this method needs; {remedy}")
-
-
-def _takes_steps(descend: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter `steps` that can be given by name."""
-    try:
-        found = inspect.signature(descend).parameters.get("steps")
-    except (ValueError, TypeError):  # some functions that are written in C
-        return False
-    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
-
-
-def try_problem(settings: OwnProblem, problem: Problem, again: Problem, step_size: float, local_steps: int) -> None:
-    """Two rounds of the first client, with and without `skip`, and evaluations: types, shapes, and the same bits.
-
-    Also single steps and a gradient, where its local problem has them. `again` is the same problem, made a second time:
-    every rank and every replay makes its own.
-    """
-
-    def reject(trouble: str, remedy: str) -> NoReturn:
-        refuse(settings, trouble, remedy)
-
-    elsewhere = "draw from stream(seed, ...) only where it is made, not from np.random"
-
-    def local(problem: Problem) -> OwnLocal:
-        found = problem.local(0)
-        for name in ("descend", "skip"):
-            if not hasattr(found, name):
-                reject(f"has a local(client) without {name}", CONTRACT)
-        return OwnLocal(settings, found, local_steps)
-
-    def descended(worker: OwnLocal, model: Vector, steps: int | None = None) -> Vector:
-        found = worker.descend(model, step_size, steps)
-        if wrong := wrong_vector(found, model):
-            reject(f"has a descend() that returned what {wrong}", "return a new vector like the model")
-        return found
-
-    def try_steps(start: Vector, first: Vector) -> None:
-        """Single steps, and a gradient if there is one: `first` is where a round leads from `start`."""
-        whole, single, late = (local(problem) for _ in range(3))
-        if first.tobytes() != descended(whole, start, local_steps).tobytes():
-            reject(f"gives another round with steps = {local_steps} than without", "let `steps` be local_steps if None")
-        late.skip(2)
-        descended(single, start, 1)
-        if hasattr(problem.local(0), "gradient"):
-            if wrong := wrong_vector(single.gradient(start), start):
-                reject(f"has a gradient() that returned what {wrong}", "return a new vector like the model")
-        else:
-            descended(single, start, 1)
-        if descended(single, first, 1).tobytes() != descended(late, first, 1).tobytes():
-            reject("gives another third step after skip(2) than after two", _SKIPPED_STEPS)
-
-    with blaming(settings, DRY_RUN):
-        start = _read_only(problem.start())
-        worker, same, late = (local(problem) for _ in range(3))
-        first = _read_only(descended(worker, start))
-        if first.tobytes() != descended(same, start).tobytes():
-            reject(
-                "gives another result for the same round of client 0",
-                "draw random numbers from stream(seed, Purpose.SAMPLES, client) only",
-            )
-        second = descended(worker, first)
-        late.skip(local_steps)  # as a client does in a resumed run
-        if second.tobytes() != descended(late, first).tobytes():
-            skipped = local_steps if late.takes_steps else 1
-            reject(
-                f"gives another second round after skip({skipped}) than after a first one",
-                _SKIPPED_STEPS if late.takes_steps else "let skip(rounds) draw what that number of rounds draws",
-            )
-        if worker.takes_steps:
-            try_steps(start, first)
-        if start.tobytes() != again.start().tobytes():
-            reject("starts elsewhere each time it is made", elsewhere)
-        if first.tobytes() != descended(local(again), start).tobytes():
-            reject("gives another first round of client 0 each time it is made", elsewhere)
-    with blaming(settings, f"has an evaluate() that {DRY_RUN}"):
-        for count, with_loss in ((1, True), (2, False)):  # as a run may call it
-            if wrong := wrong_metrics(problem.evaluate([start] * count, with_loss=with_loss), count):
-                reject(f"has an evaluate() that {wrong}", ONE_ENTRY_PER_MODEL)
 
 
 def _read_only(model: Vector) -> Vector:

@@ -6,28 +6,25 @@ is given: its factor is common to all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from areabench.errors import UserError
-from areabench.settings.keys import key
-from areabench.settings.limits import LARGEST, LARGEST_SIZE, SMALLEST
-
-if TYPE_CHECKING:
-    from areabench.experiment.experiment import Experiment
-
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import FLOAT64, Stack, Vector
+from areabench.errors import UserError
 from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.optimum import Optimum
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST, LARGEST_SIZE, SMALLEST
 from areabench.streams import Purpose, Streams, stream
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +67,6 @@ class Quadratic(ProblemSettings):
         return QuadraticProblem(self, clients, local_steps, seed)
 
 
-FLOAT = np.dtype(np.float64)
 Matrix = NDArray[np.float64]
 
 _KEPT_BYTES = 2**28  # of all functions together, up to which they are kept
@@ -79,7 +75,7 @@ _ENTRIES_AT_ONCE = 2**16  # of the functions that are drawn together: their matr
 
 
 @dataclass(frozen=True, slots=True)
-class Bowl:
+class QuadraticFunction:
     """One client's function ½ (x-c)'H(x-c): H symmetric, shape (d, d), and c, shape (d,)."""
 
     hessian: Matrix
@@ -96,7 +92,7 @@ class Bowl:
         return self.hessian @ offset
 
 
-class DrawnBowls:
+class DrawnFunctions:
     """The functions of all clients as they are drawn: once where they take little memory, else each time."""
 
     def __init__(self, settings: Quadratic, clients: int, seed: int) -> None:
@@ -105,24 +101,24 @@ class DrawnBowls:
         self._streams = Streams(seed, Purpose.PROBLEM, clients)
         entries = settings.dimension * (settings.dimension + 1)
         self._at_once = max(1, _ENTRIES_AT_ONCE // entries)
-        self._keeps = clients * (FLOAT.itemsize * entries + _RECORD_BYTES) <= _KEPT_BYTES
-        self._kept: list[Bowl] = []
+        self._keeps = clients * (FLOAT64.itemsize * entries + _RECORD_BYTES) <= _KEPT_BYTES
+        self._kept: list[QuadraticFunction] = []
 
-    def __getitem__(self, client: int) -> Bowl:
+    def __getitem__(self, client: int) -> QuadraticFunction:
         """One client's function."""
         return self._kept[client] if self._kept else self._draw(range(client, client + 1))[0]
 
-    def __iter__(self) -> Iterator[Bowl]:
+    def __iter__(self) -> Iterator[QuadraticFunction]:
         """All functions in turn."""
         if self._keeps and not self._kept:
             self._kept = list(self._drawn())
         return iter(self._kept or self._drawn())
 
-    def _drawn(self) -> Iterator[Bowl]:
+    def _drawn(self) -> Iterator[QuadraticFunction]:
         for first in range(0, self._clients, self._at_once):
             yield from self._draw(range(first, min(first + self._at_once, self._clients)))
 
-    def _draw(self, clients: range) -> list[Bowl]:
+    def _draw(self, clients: range) -> list[QuadraticFunction]:
         """The functions of some clients; each has both extreme curvatures, in dimension 1 only the largest."""
         settings = self._settings
         dimension = self._settings.dimension
@@ -134,18 +130,19 @@ class DrawnBowls:
             centres.append(settings.heterogeneity * generator.standard_normal(dimension))
             curvatures[place] = generator.uniform(settings.curvature_min, settings.curvature_max, dimension)
             generator.standard_normal(out=directions[place])
-        curvatures[..., 0], curvatures[..., -1] = settings.curvature_min, settings.curvature_max
+        curvatures[..., 0] = settings.curvature_min
+        curvatures[..., -1] = settings.curvature_max
         bases, _ = np.linalg.qr(directions)
         hessians = (bases * curvatures) @ bases.swapaxes(1, 2)
         hessians = 0.5 * (hessians + hessians.swapaxes(1, 2))
         # Copies, because the rounding of some processors' BLAS depends on where an array begins.
-        return [Bowl(hessian.copy(), centre) for hessian, centre in zip(hessians, centres, strict=True)]
+        return [QuadraticFunction(hessian.copy(), centre) for hessian, centre in zip(hessians, centres, strict=True)]
 
 
 class QuadraticProblem:
     """The mean of the clients' quadratics."""
 
-    dtype = FLOAT
+    dtype = FLOAT64
 
     def __init__(
         self,
@@ -153,7 +150,7 @@ class QuadraticProblem:
         clients: int,
         local_steps: int,
         seed: int,
-        drawn: DrawnBowls | Sequence[Bowl] | None = None,
+        drawn: DrawnFunctions | Sequence[QuadraticFunction] | None = None,
     ) -> None:
         """`drawn` are the clients' functions before `zeta` scales them, where they are known."""
         self.settings = settings
@@ -161,18 +158,20 @@ class QuadraticProblem:
         self.dimension = settings.dimension
         self.local_steps = local_steps
         self.seed = seed
-        self._drawn = DrawnBowls(settings, clients, seed) if drawn is None else drawn
+        self._drawn = DrawnFunctions(settings, clients, seed) if drawn is None else drawn
 
-    def bowl(self, client: int) -> Bowl:
+    def function(self, client: int) -> QuadraticFunction:
         """Client `client`'s function."""
         return self._scaled(self._drawn[client])
 
-    def bowls(self) -> Iterator[Bowl]:
+    def functions(self) -> Iterator[QuadraticFunction]:
         """The functions of all clients."""
         return map(self._scaled, self._drawn)
 
-    def _scaled(self, bowl: Bowl) -> Bowl:
-        return bowl if self.settings.zeta is None else Bowl(bowl.hessian, self._factor * bowl.centre)
+    def _scaled(self, function: QuadraticFunction) -> QuadraticFunction:
+        if self.settings.zeta is None:
+            return function
+        return QuadraticFunction(function.hessian, self._factor * function.centre)
 
     @cached_property
     def _factor(self) -> float:
@@ -199,7 +198,7 @@ class QuadraticProblem:
     @cached_property
     def zeta(self) -> float:
         """The greatest distance of a local minimiser from the global one: max_i |x* - c_i|."""
-        return max(float(np.linalg.norm(self.minimiser - bowl.centre)) for bowl in self.bowls())
+        return max(float(np.linalg.norm(self.minimiser - function.centre)) for function in self.functions())
 
     @property
     def optimum(self) -> Optimum:
@@ -211,9 +210,9 @@ class QuadraticProblem:
         """The means of H_i, shape (d, d), and of H_i c_i, shape (d,)."""
         hessian = np.zeros((self.dimension, self.dimension))
         pull = np.zeros(self.dimension)
-        for bowl in self.bowls():
-            hessian += bowl.hessian
-            pull += bowl.hessian @ bowl.centre
+        for function in self.functions():
+            hessian += function.hessian
+            pull += function.hessian @ function.centre
         return hessian / self.clients, pull / self.clients
 
     @property
@@ -224,12 +223,12 @@ class QuadraticProblem:
     @cached_property
     def minimiser(self) -> NDArray[np.float64]:
         """Where f is least: the solution of (mean H_i) x = mean H_i c_i."""
-        return np.asarray(np.linalg.solve(*self._means), dtype=FLOAT)
+        return np.asarray(np.linalg.solve(*self._means), dtype=FLOAT64)
 
     @cached_property
     def minimum(self) -> float:
         """The least value of f; above 0 where the centres differ."""
-        return sum(bowl.loss(self.minimiser) for bowl in self.bowls()) / self.clients
+        return sum(function.loss(self.minimiser) for function in self.functions()) / self.clients
 
     def start(self) -> Vector:
         """The minimiser plus `start_distance` in a random direction."""
@@ -238,7 +237,7 @@ class QuadraticProblem:
 
     def local(self, client: int) -> LocalQuadratic:
         """Client `client`'s objective, at its first round."""
-        return LocalQuadratic(self.bowl(client), self._noise.open(client), self.local_steps, self.settings.noise)
+        return LocalQuadratic(self.function(client), self._noise.open(client), self.local_steps, self.settings.noise)
 
     @cached_property
     def _noise(self) -> Streams:
@@ -246,35 +245,48 @@ class QuadraticProblem:
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """f, if asked for, and the squared distance to the minimiser; there is no accuracy."""
-        offsets = np.asarray(models, dtype=FLOAT).reshape(len(models), self.dimension) - self.minimiser
+        offsets = np.asarray(models, dtype=FLOAT64).reshape(len(models), self.dimension) - self.minimiser
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             loss = self.minimum + 0.5 * np.einsum("md,md->m", offsets @ self.mean_hessian, offsets)
             squared_distance = np.einsum("md,md->m", offsets, offsets)
-        nothing = np.full(len(models), np.nan)
-        return Metrics(loss if with_loss else nothing, nothing, squared_distance)
+        if not with_loss:
+            loss = np.full(len(models), np.nan)
+        return Metrics.of(loss, squared_distance=squared_distance)
 
 
 class LocalQuadratic:
     """One client's function with noisy gradients."""
 
-    def __init__(self, bowl: Bowl, generator: np.random.Generator, local_steps: int, noise: float) -> None:
-        self._bowl = bowl
+    def __init__(
+        self, function: QuadraticFunction, generator: np.random.Generator, local_steps: int, noise: float
+    ) -> None:
+        self._function = function
         self._generator = generator
         self._local_steps = local_steps
-        self._deviation = noise / sqrt(len(bowl.centre))  # of one entry, so that E|noise|² = sigma²
+        self._deviation = noise / sqrt(len(function.centre))  # of one entry, so that E|noise|² = sigma²
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·(H(x-c) + noise); a new array."""
-        result = np.array(model, dtype=FLOAT)
+        steps = self._local_steps if steps is None else steps
+        return self._descend([np.array(model, dtype=FLOAT64)], [step_size], steps)[0]
+
+    def descend_lanes(self, models: Sequence[Stack], step_sizes: NDArray[np.float64]) -> Stack:
+        """M steps of each lane, with the same noise; a new array."""
+        lanes = [model.copy() for stack in models for model in stack]
+        return np.stack(self._descend(lanes, step_sizes.tolist(), self._local_steps))
+
+    def _descend(self, lanes: Sequence[Vector], step_sizes: Sequence[float], steps: int) -> Sequence[Vector]:
+        """Change all lanes, each an array of its own."""
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the norm
-            for noise in self._next_noise(self._local_steps if steps is None else steps):
-                result -= step_size * (self._bowl.gradient(result) + noise)
-        return result
+            for noise in self._next_noise(steps):
+                for model, step_size in zip(lanes, step_sizes, strict=True):
+                    model -= step_size * (self._function.gradient(model) + noise)
+        return lanes
 
     def gradient(self, model: Vector) -> Vector:
         """H(x-c) + noise; a new array."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(self._bowl.gradient(model) + self._next_noise(1)[0])
+            return np.asarray(self._function.gradient(model) + self._next_noise(1)[0])
 
     def skip(self, steps: int) -> None:
         """Draw what this number of local steps draws."""
@@ -283,7 +295,7 @@ class LocalQuadratic:
 
     def _next_noise(self, steps: int) -> Matrix:
         """The gradient noise of the next local steps, shape (steps, d)."""
-        shape = (steps, len(self._bowl.centre))
+        shape = (steps, len(self._function.centre))
         if self._deviation == 0:
             return np.zeros(shape)
         return self._deviation * self._generator.standard_normal(shape)

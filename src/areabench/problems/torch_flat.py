@@ -12,18 +12,18 @@ replayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import FLOAT32, Vector
 from areabench.errors import UserError
 from areabench.plugins.callables import load_callable, named
 from areabench.problems.base import Metrics
 from areabench.problems.datasets import Dataset
-from areabench.problems.minibatches import Minibatches, client_weights
+from areabench.problems.minibatches import DataProblem, Minibatches
 from areabench.problems.torch_module import TorchModule
 from areabench.streams import Purpose, stream
 
@@ -33,7 +33,6 @@ try:
 except ImportError as error:
     raise UserError("problem `torch` needs PyTorch, which cannot be imported; install torch") from error
 
-FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
 _SEEDS = 2**63  # torch's seed lies in [0, _SEEDS)
 
@@ -57,12 +56,7 @@ def build_module(path: str, data: Dataset) -> nn.Module:
             f"problem.module = {path!r} returned {type(module).__name__} instead of a torch.nn.Module; "
             "let the factory return the module"
         )
-    _check_parameters(path, module)
-    return module
-
-
-def _check_parameters(path: str, module: nn.Module) -> None:
-    """Refuse a module with other state than trainable float32 parameters: nothing else is sent."""
+    # nothing but trainable float32 parameters is sent
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise UserError(f"problem.module = {path!r} has no trainable parameter; add one or leave requires_grad True")
     for name, parameter in module.named_parameters():
@@ -76,6 +70,7 @@ def _check_parameters(path: str, module: nn.Module) -> None:
             f"problem.module = {path!r}: buffer {name!r} would not be sent, only parameters are; "
             "use layers without buffers, such as GroupNorm in place of BatchNorm"
         )
+    return module
 
 
 def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -> None:
@@ -95,10 +90,6 @@ def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -
             f"problem.module = {settings.module!r} gives {shape} for 2 samples of {task}; "
             f"let it give one score per class, shape (2, {classes})"
         )
-    _probe_loss(settings, loss, outputs)
-
-
-def _probe_loss(settings: TorchModule, loss: Loss, outputs: Tensor) -> None:
     try:
         torch.autograd.backward(loss(outputs, torch.zeros(2, dtype=torch.int64)))
     except (Exception, SystemExit) as error:
@@ -166,26 +157,22 @@ class BatchBuffers:
         self.inputs.mul_(data.scale)
 
 
-class TorchProblem:
+class TorchProblem(DataProblem):
     """The global objective of a module over a data set that is split over the clients."""
 
-    dtype = FLOAT
+    dtype = FLOAT32
 
     def __init__(
         self, settings: TorchModule, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
         torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler: 70 MB
+        super().__init__(data, parts, local_steps, seed, settings.batch_size, settings.weighting)
         self.settings = settings
-        self.data = data
-        self.parts = parts
-        self.local_steps = local_steps
-        self.seed = seed
         self.loss: Loss = load_callable(settings.loss, "problem.loss")
         self.flat = FlatModule(self._draw_module())
         self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1], data.train_features.dtype)
         self._start = self.flat.array.copy()
         self.dimension = len(self._start)
-        self._weights = client_weights(parts, settings.weighting)
 
     def _draw_module(self) -> nn.Module:
         """The module, initialised from the experiment's seed; torch's own generator is restored."""
@@ -201,50 +188,36 @@ class TorchProblem:
 
     def local(self, client: int) -> LocalTorch:
         """Client `client`'s objective, at its first round."""
-        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
         seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # independent of the mini-batches' stream
-        return LocalTorch(self, batches, RoundSeeds(seeds, self.local_steps), self._weights[client])
+        return LocalTorch(self, self.batches(client), RoundSeeds(seeds, self.local_steps), self.weights[client])
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training samples, if asked for, and accuracy (%) over all test samples."""
-        nothing = np.full(len(models), np.nan)
+        loss = np.full(len(models), np.nan)
         self.flat.module.eval()
         try:
             with torch.no_grad():
-                loss = self._train_loss(models) if with_loss else nothing
-                accuracy = self._test_accuracy(models)
+                if with_loss:
+                    squares = np.array([np.einsum("d,d->", model, model, dtype=np.float64) for model in models])
+                    loss = self._total(
+                        "train", models, lambda scores, labels: self.loss(scores, labels).double() * len(labels)
+                    )
+                    loss = loss / len(self.data.train_labels) + 0.5 * self.settings.regularisation * squares
+                hits = self._total("test", models, lambda scores, labels: (scores.argmax(dim=1) == labels).sum())
         finally:
             self.flat.module.train()
-        return Metrics(loss, accuracy, nothing)
+        return Metrics.of(loss, 100.0 * hits / len(self.data.test_labels))
 
-    def _train_loss(self, models: Sequence[Vector]) -> NDArray[np.float64]:
+    def _total(self, part: Literal["train", "test"], models: Sequence[Vector], measure: Loss) -> NDArray[np.float64]:
+        """What is measured on the scores of each model, shape (samples, classes), over all samples of a part."""
         total = np.zeros(len(models))
-        for inputs, labels in _chunks(self.data.train_features, self.data.train_labels, self.data.scale):
-            for index, outputs in enumerate(self._outputs(models, inputs)):
-                total[index] += float(self.loss(outputs, labels)) * len(labels)
-        squares = np.array([np.einsum("d,d->", model, model, dtype=np.float64) for model in models])
-        return total / len(self.data.train_labels) + 0.5 * self.settings.regularisation * squares
-
-    def _test_accuracy(self, models: Sequence[Vector]) -> NDArray[np.float64]:
-        hits = np.zeros(len(models))
-        for inputs, labels in _chunks(self.data.test_features, self.data.test_labels, self.data.scale):
-            for index, outputs in enumerate(self._outputs(models, inputs)):
-                hits[index] += int((outputs.argmax(dim=1) == labels).sum())
-        return 100.0 * hits / len(self.data.test_labels)
-
-    def _outputs(self, models: Sequence[Vector], inputs: Tensor) -> Iterator[Tensor]:
-        """Scores of each model in turn, shape (samples, classes)."""
-        for model in models:
-            np.copyto(self.flat.array, model)
-            yield self.flat.module(inputs)
-
-
-def _chunks(features: NDArray[Any], labels: NDArray[np.int64], scale: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Scaled features and labels, in chunks of some thousand samples."""
-    for first in range(0, len(labels), _ROWS_AT_ONCE):
-        rows = slice(first, first + _ROWS_AT_ONCE)
-        inputs = torch.from_numpy(np.array(features[rows], dtype=FLOAT))
-        yield inputs.mul_(scale), torch.from_numpy(np.array(labels[rows], dtype=np.int64))
+        for inputs, labels in self.data.chunks(part, FLOAT32, _ROWS_AT_ONCE):
+            samples = torch.from_numpy(inputs)
+            classes = torch.from_numpy(labels.astype(np.int64))
+            for index, model in enumerate(models):
+                np.copyto(self.flat.array, model)
+                total[index] += float(measure(self.flat.module(samples), classes))
+        return total
 
 
 class RoundSeeds:
@@ -253,7 +226,8 @@ class RoundSeeds:
     def __init__(self, generator: np.random.Generator, local_steps: int) -> None:
         self._generator = generator
         self._local_steps = local_steps
-        self._round, self._seed = -1, 0  # the last seed drawn, and of which round it is
+        self._round = -1  # of the last seed drawn
+        self._seed = 0
 
     def begins_round(self, step: int) -> bool:
         """Whether the client's local step `step`, counted from 0, is the first of a round."""
@@ -301,7 +275,7 @@ class LocalTorch:
         np.copyto(flat.array, model)
         with torch.random.fork_rng(devices=[]):
             self._differentiate(self._batches.next_batches(1)[0], begins=True)
-        return np.asarray(flat.gradient.numpy() * FLOAT.type(self._weight))
+        return np.asarray(flat.gradient.numpy() * np.float32(self._weight))
 
     def skip(self, steps: int) -> None:
         """Draw what this number of local steps draws."""
@@ -311,7 +285,7 @@ class LocalTorch:
     def _differentiate(self, rows: NDArray[np.int64], *, begins: bool) -> None:
         """Leave the gradient on a mini-batch in the flat module; `begins`: this is the first step of a call."""
         problem = self._problem
-        flat = self._problem.flat
+        flat = problem.flat
         if begins or self._seeds.begins_round(self._taken):
             torch.default_generator.manual_seed(self._seeds.at(self._taken))
         self._taken += 1

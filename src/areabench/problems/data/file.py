@@ -49,7 +49,7 @@ class File(DataSettings):
     def load(self, cache: Path) -> Dataset:
         """The data set of one file, or of one file for training and one for testing."""
         from areabench.problems.data.formats import FileSamples, read_samples  # few runs need them
-        from areabench.problems.data.tables import dataset_of, dense, with_intercept
+        from areabench.problems.data.samples import dataset_of, dense, with_intercept
 
         found = read_samples(Path(self.file), self.label)
         if self.test_file is not None:

@@ -34,7 +34,7 @@ class ScikitLearn(DataSettings):
     def load(self, cache: Path) -> Dataset:
         """The table."""
         from areabench.problems.data.formats import FileSamples, RawSamples  # few runs need them
-        from areabench.problems.data.tables import dataset_of, with_intercept
+        from areabench.problems.data.samples import dataset_of, with_intercept
 
         try:
             bunch = getattr(importlib.import_module("sklearn.datasets"), f"load_{self.set}")()

@@ -13,14 +13,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import FLOAT64, Vector
 from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset
-from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
-from areabench.problems.minibatches import Minibatches, client_weights
+from areabench.problems.minibatches import DataProblem
+from areabench.problems.subgradients import Floats, LocalSubgradient
 from areabench.settings.keys import key
 from areabench.settings.limits import LARGEST, SMALLEST
-from areabench.streams import Purpose, stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,39 +48,29 @@ class Regression(ProblemSettings):
 _ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
 
 
-class RegressionProblem:
+class RegressionProblem(DataProblem):
     """The global objective over a data set that is split over the clients."""
 
-    dtype = FLOAT
+    dtype = FLOAT64
 
     def __init__(
         self, settings: Regression, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
+        super().__init__(data, parts, local_steps, seed, settings.batch_size, settings.weighting)
         self.settings = settings
-        self.data = data
-        self.parts = parts
-        self.local_steps = local_steps
-        self.seed = seed
         self.dimension = data.train_features.shape[1] + 1
-        self._weights = client_weights(parts, settings.weighting)
 
     def start(self) -> Vector:
         """Independent entries, uniform on (-width, width)."""
-        width = self.settings.start_width
-        return np.asarray(stream(self.seed, Purpose.START).uniform(-width, width, self.dimension))
+        return self.draw_start(self.settings.start_width)
 
     def local(self, client: int) -> LocalSubgradient:
         """Client `client`'s objective, at its first round."""
-        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        return LocalSubgradient(self, batches, self._weights[client])
-
-    def inputs(self, rows: NDArray[np.int64] | slice) -> Floats:
-        """Training samples as the model sees them, shape (rows, features)."""
-        return np.asarray(self.data.train_features[rows].astype(FLOAT) * self.data.scale)
+        return LocalSubgradient(self, self.batches(client), self.weights[client])
 
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
         """A subgradient of the mean over the samples `rows`, with the regulariser."""
-        inputs = self.inputs(rows)
+        inputs = self.data.inputs(rows, FLOAT64)
         slopes = self._slopes(inputs @ model[:-1] + model[-1] - self.data.train_labels[rows]) / len(rows)
         return np.append(slopes @ inputs, slopes.sum()) + self.settings.regularisation * model
 
@@ -111,12 +100,10 @@ class RegressionProblem:
         total = np.full(len(models), 0.0 if with_loss else np.nan)
         if not models or not with_loss:
             return Metrics.of(total)
-        points = np.asarray(models, dtype=FLOAT)
-        labels = self.data.train_labels
+        points = np.asarray(models, dtype=FLOAT64)
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
-            for first in range(0, len(labels), _ROWS_AT_ONCE):
-                rows = slice(first, first + _ROWS_AT_ONCE)
-                errors = points[:, :-1] @ self.inputs(rows).T + points[:, -1:] - labels[rows]
+            for inputs, targets in self.data.chunks("train", FLOAT64, _ROWS_AT_ONCE):
+                errors = points[:, :-1] @ inputs.T + points[:, -1:] - targets
                 total += self._losses(errors).sum(axis=1)
             regulariser = 0.5 * self.settings.regularisation * np.einsum("md,md->m", points, points)
-        return Metrics.of(total / len(labels) + regulariser)
+        return Metrics.of(total / len(self.data.train_labels) + regulariser)
