@@ -20,15 +20,15 @@ coverage: $(VENV)/torch-installed ## measure which branches the tests without MP
 
 # Mutants that are in build/mutants/log.jsonl are not tried again: an interrupted run continues.
 mutants: $(VENV)/torch-installed ## change the source in 160 small ways and see whether a test fails: benchmarks/results/MUTANTS.md (half an hour)
-	$(BIN)/python -m tests.mutants --sample 200 --seed 11 --page benchmarks/results/MUTANTS.md \
+	$(BIN)/python -m benchmarks.mutants --sample 200 --seed 11 --page benchmarks/results/MUTANTS.md \
 	  --seen 1 2 3:engine,transports,runfile 5:runfile,transports 7:runfile,transports
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign continues.
 campaign: $(VENV)/tests-installed ## 500 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (one to two hours)
-	$(BIN)/python -m tests.campaign --runs 500 --seed 1 --jobs 2 --page docs/campaign.md
+	$(BIN)/python -m benchmarks.campaign --runs 500 --seed 1 --jobs 2 --page docs/campaign.md
 
 campaign-part: $(VENV)/tests-installed ## one run of each kind of fault, within five minutes
-	$(BIN)/python -m tests.campaign --seed 2 --minutes 3.5 --jobs 2 --fresh --folder runs/campaign-part
+	$(BIN)/python -m benchmarks.campaign --seed 2 --minutes 3.5 --jobs 2 --fresh --folder runs/campaign-part
 
 test-slurm: $(VENV)/tests-installed ## submit job scripts to a Slurm of one node, started in a temporary folder; skipped without Slurm
 	$(BIN)/python -m tests.slurm.check

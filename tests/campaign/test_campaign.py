@@ -11,20 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.campaign import __main__ as program
-from tests.campaign.cases import Case, draw_case
-from tests.campaign.checks.contents import InvariantReplay, broken_invariant, difference
-from tests.campaign.checks.damage import changed_number, damage
-from tests.campaign.checks.ended import is_one_line
-from tests.campaign.checks.file import check_file
-from tests.campaign.checks.run import check_never_begun
-from tests.campaign.commands import Room
-from tests.campaign.defects import MARK, defect_module, start_module
-from tests.campaign.faults import Disc
-from tests.campaign.findings import Finding, append_log, read_log
-from tests.campaign.kinds import DONE, MPI, Act, either, kinds
-from tests.campaign.page import Origin, page
-from tests.campaign.processes import RANK_VARIABLES, TOKEN, Ended, processes_of, rank_process, start
+from benchmarks.campaign import __main__ as program
+from benchmarks.campaign.cases import Case, draw_case
+from benchmarks.campaign.checks.contents import InvariantReplay, broken_invariant, difference
+from benchmarks.campaign.checks.damage import changed_number, damage
+from benchmarks.campaign.checks.ended import is_one_line
+from benchmarks.campaign.checks.file import check_file
+from benchmarks.campaign.checks.run import check_never_begun
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.defects import MARK, defect_module, start_module
+from benchmarks.campaign.faults import Disc
+from benchmarks.campaign.findings import Finding, append_log, read_log
+from benchmarks.campaign.kinds import DONE, MPI, Act, either, kinds
+from benchmarks.campaign.page import Origin, page
+from benchmarks.campaign.processes import RANK_VARIABLES, TOKEN, Ended, processes_of, rank_process, start
 from tests.support.edited import edited
 
 from areabench.cli import main as cli
@@ -327,7 +327,7 @@ def test_the_page_counts_what_was_seen() -> None:
     third.state, third.code = "done", 0
     second.state, second.code, second.readable, second.replayed = "done", 0, True, False
     second.fail("replay: exit code 1")
-    text = page([first, second, third], Origin("python -m tests.campaign", 120.0))
+    text = page([first, second, third], Origin("python -m benchmarks.campaign", 120.0))
     assert "| mpi: client killed | 2 | 1 | failed 137 | 1/1 |  | 2.5 s |\n" in text
     assert "| mpi: no fault | 1 |  | done 0 |" in text
     assert "| **total** | 3 | 1 |" in text

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
 ROOT = Path(__file__).resolve().parents[2]
 _NOT_OURS = {"build", "dist", "runs", "node_modules"}
-_FENCE = re.compile(r"\s*(?P<marks>`{3,}|~{3,})\s*(?P<language>[^\s`]*)")
 _SHELL = {"sh", "bash", "shell", "console"}
 _PROGRAMS = re.compile(r"(\.venv/bin/|make |areabench |mpirun |mpiexec |srun |sbatch |qsub |python |pip )")
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.(toml|py))\b")
@@ -67,20 +68,12 @@ def documents() -> list[str]:
 
 def blocks_of(document: str) -> list[Block]:
     """The fenced blocks of a document."""
-    return list(_blocks(document, (ROOT / document).read_text(encoding="utf-8").splitlines()))
-
-
-def _blocks(document: str, lines: list[str]) -> Iterator[Block]:
-    begin, marks, language = 0, "", ""
-    for number, line in enumerate(lines, 1):
-        fence = _FENCE.match(line)
-        if not marks and fence:
-            begin, marks, language = number, fence["marks"], fence["language"]
-        elif marks and line.strip().startswith(marks) and not line.strip().strip(marks[0]):
-            indent = len(lines[begin - 1]) - len(lines[begin - 1].lstrip())
-            yield Block(document, begin + 1, language, tuple(each[indent:] for each in lines[begin : number - 1]))
-            marks = ""
-    assert not marks, f"{document}:{begin}: this fenced block has no end"
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return [
+        Block(document, token.map[0] + 2, token.info.partition(" ")[0], tuple(token.content.splitlines()))
+        for token in MarkdownIt().parse(text)
+        if token.type == "fence" and token.map
+    ]
 
 
 def prose_of(document: str) -> str:

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 import pytest
-from tests.mutants.__main__ import Draw, draw_new, enumeration, page_words, parser
-from tests.mutants.mutations import Mutant, mutants_of
-from tests.mutants.reach import Reach
-from tests.mutants.score import Score, page, wilson
-from tests.mutants.trial import Verdict, append_log, batches, read_log
+from benchmarks.mutants.__main__ import Draw, draw_new, enumeration, page_words, parser
+from benchmarks.mutants.mutations import Mutant, mutants_of
+from benchmarks.mutants.reach import Reach
+from benchmarks.mutants.score import Score, page, wilson
+from benchmarks.mutants.trial import Verdict, append_log, batches, read_log
 
 
 def changed(source: str) -> list[str]:
@@ -90,7 +90,7 @@ def test_an_earlier_draw_may_have_been_in_some_rooms_only() -> None:
 
 def test_the_page_names_all_earlier_draws() -> None:
     words = page_words(parser().parse_args(["--seed", "9", "--seen", "1", "2", "3:engine", "--rooms", "engine"]))
-    assert words["command"] == "python -m tests.mutants --sample 200 --seed 9 --rooms engine --seen 1 2 3:engine"
+    assert words["command"] == "python -m benchmarks.mutants --sample 200 --seed 9 --rooms engine --seen 1 2 3:engine"
     assert words["seen"] == "seeds 1, 2 and 3"
     assert [enumeration(list(letters)) for letters in ("", "a", "ab")] == ["", "a", "a and b"]
 

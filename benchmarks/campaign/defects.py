@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.campaign.cases import Case
-from tests.campaign.kinds import AT_START, MPI
+from benchmarks.campaign.cases import Case
+from benchmarks.campaign.kinds import AT_START, MPI
 
 MODULE = "broken"  # patches what a client sends, and then is areabench
 FIRST_MODULE = "sitecustomize"  # which Python loads before all others

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.mutants.mutations import Mutant
-from tests.mutants.reach import PYTEST, environment
+from benchmarks.mutants.mutations import Mutant
+from benchmarks.mutants.reach import PYTEST, environment
 
 TEST_LIMIT_S = 20.0  # of one test: none of those that are run takes five seconds
 MEMORY = 2**33  # bytes that a mutant may ask for

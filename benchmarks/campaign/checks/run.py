@@ -6,14 +6,14 @@ import re
 import signal
 from dataclasses import replace
 
-from tests.campaign.cases import Case
-from tests.campaign.checks.ended import check_ended, is_one_line
-from tests.campaign.checks.file import check_file
-from tests.campaign.commands import Room
-from tests.campaign.faults import Strike, defect_shown
-from tests.campaign.findings import Finding
-from tests.campaign.kinds import DONE, MPI, Act, Expected, either
-from tests.campaign.processes import Ended
+from benchmarks.campaign.cases import Case
+from benchmarks.campaign.checks.ended import check_ended, is_one_line
+from benchmarks.campaign.checks.file import check_file
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.faults import Strike, defect_shown
+from benchmarks.campaign.findings import Finding
+from benchmarks.campaign.kinds import DONE, MPI, Act, Expected, either
+from benchmarks.campaign.processes import Ended
 
 from areabench.engine.events import Kind, Reason, State, Status, exit_code
 from areabench.runfile.read import Run, open_run

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.campaign.cases import Case
-from tests.campaign.defects import MODULE
-from tests.campaign.kinds import MPI, SIMULATOR, Act
-from tests.campaign.processes import TOKEN, Ended, Started, new_token, start
+from benchmarks.campaign.cases import Case
+from benchmarks.campaign.defects import MODULE
+from benchmarks.campaign.kinds import MPI, SIMULATOR, Act
+from benchmarks.campaign.processes import TOKEN, Ended, Started, new_token, start
 
 import areabench
 from areabench.errors import UserError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from tests.campaign.checks.contents import broken_invariant
-from tests.campaign.checks.ended import check_ended
-from tests.campaign.commands import Room
-from tests.campaign.findings import Finding
+from benchmarks.campaign.checks.contents import broken_invariant
+from benchmarks.campaign.checks.ended import check_ended
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.findings import Finding
 
 from areabench.engine.events import Status
 from areabench.errors import UserError

@@ -1,4 +1,4 @@
-"""Mutation testing of methods, engine, transports and runfile: python -m tests.mutants --sample 200 --seed 2.
+"""Mutation testing of methods, engine, transports and runfile: python -m benchmarks.mutants --sample 200 --seed 2.
 
 Verdicts are logged in build/mutants/log.jsonl; the same command continues an interrupted run. Survivors are tried again
 when a test or the source has changed. `--only TEXT` tries the mutants whose key contains a text, drawn or not.
@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.mutations import Mutant, mutants_of
-from tests.mutants.reach import ROOMS, digest, measure
-from tests.mutants.score import Score, page
-from tests.mutants.trial import Bench, Verdict, append_log, read_log
-from tests.support.commands import run_interruptible
+from benchmarks.interruptible import run_interruptible
+from benchmarks.mutants.mutations import Mutant, mutants_of
+from benchmarks.mutants.reach import ROOMS, digest, measure
+from benchmarks.mutants.score import Score, page
+from benchmarks.mutants.trial import Bench, Verdict, append_log, read_log
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
@@ -63,7 +63,7 @@ def page_words(options: argparse.Namespace) -> dict[str, str]:
     rooms = [] if len(options.rooms) == len(ROOMS) else ["--rooms", *options.rooms]
     asked = ["--sample", str(options.sample), "--seed", str(options.seed), *rooms, *(["--seen", *seen] if seen else [])]
     asked += ["--again"] if options.again else []
-    command = " ".join(["python -m tests.mutants", *asked])
+    command = " ".join(["python -m benchmarks.mutants", *asked])
     seeds = f"seed{'s' * (len(seen) > 1)} {enumeration([str(each.seed) for each in options.seen])}" if seen else ""
     apart = enumeration([f"`{path}`" for path in APART])
     return {"command": command, "seed": str(options.seed), "seen": seeds, "apart": apart}
@@ -76,7 +76,7 @@ def enumeration(words: Sequence[str]) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """What can be asked for."""
-    found = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    found = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
     found.add_argument("--sample", type=int, default=200, help="how many, in equal parts from the rooms (default 200)")
     found.add_argument("--seed", type=int, default=2)
     found.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS, help="those to draw from (default all)")

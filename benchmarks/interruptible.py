@@ -1,4 +1,4 @@
-"""How a long command of the tests ends when it is interrupted."""
+"""How a long command ends when it is interrupted."""
 
 from __future__ import annotations
 

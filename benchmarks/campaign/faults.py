@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from tests.campaign.cases import Case
-from tests.campaign.commands import Room
-from tests.campaign.defects import MARK
-from tests.campaign.kinds import MPI, Act, Kind
-from tests.campaign.processes import Started, rank_process, send_signal
+from benchmarks.campaign.cases import Case
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.defects import MARK
+from benchmarks.campaign.kinds import MPI, Act, Kind
+from benchmarks.campaign.processes import Started, rank_process, send_signal
 
 TMPFS_BYTES = 24 * 2**20
 _BALLAST = "ballast"

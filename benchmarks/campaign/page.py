@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import h5py
 import numpy as np
-from tests.campaign.findings import Finding
-from tests.campaign.kinds import Act, kinds
+from benchmarks.campaign.findings import Finding
+from benchmarks.campaign.kinds import Act, kinds
 
 from areabench.views.styled import counted
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from tests.campaign.cases import Case, needs_reference
-from tests.campaign.checks.contents import difference
-from tests.campaign.checks.ended import check_ended, check_reported
-from tests.campaign.checks.file import check_file
-from tests.campaign.checks.run import ENDED
-from tests.campaign.commands import Room
-from tests.campaign.findings import Finding
+from benchmarks.campaign.cases import Case, needs_reference
+from benchmarks.campaign.checks.contents import difference
+from benchmarks.campaign.checks.ended import check_ended, check_reported
+from benchmarks.campaign.checks.file import check_file
+from benchmarks.campaign.checks.run import ENDED
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.findings import Finding
 
 from areabench.engine.events import State
 

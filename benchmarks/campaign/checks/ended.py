@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.campaign.findings import Finding
-from tests.campaign.processes import Ended
+from benchmarks.campaign.findings import Finding
+from benchmarks.campaign.processes import Ended
 
 
 def check_ended(finding: Finding, ended: Ended, what: str) -> None:

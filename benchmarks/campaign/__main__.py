@@ -1,4 +1,4 @@
-"""The fault campaign: python -m tests.campaign --runs 500 --seed 1 --jobs 2 --page docs/campaign.md.
+"""The fault campaign: python -m benchmarks.campaign --runs 500 --seed 1 --jobs 2 --page docs/campaign.md.
 
 The seed and its number determine a run. Runs in log.jsonl are not repeated, so an interrupted campaign continues;
 --fresh forgets them. The folder of a failed run is kept below cases: experiment, run file, output of every command, and
@@ -14,14 +14,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from pathlib import Path
 
-from tests.campaign.cases import draw_case
-from tests.campaign.commands import LIMIT_S
-from tests.campaign.findings import Finding, append_log, read_log
-from tests.campaign.kinds import kinds
-from tests.campaign.page import Origin, page
-from tests.campaign.processes import end_own
-from tests.campaign.run import run_case
-from tests.support.commands import run_interruptible
+from benchmarks.campaign.cases import draw_case
+from benchmarks.campaign.commands import LIMIT_S
+from benchmarks.campaign.findings import Finding, append_log, read_log
+from benchmarks.campaign.kinds import kinds
+from benchmarks.campaign.page import Origin, page
+from benchmarks.campaign.processes import end_own
+from benchmarks.campaign.run import run_case
+from benchmarks.interruptible import run_interruptible
 
 from areabench.runfile.provenance import gather_provenance
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.campaign", description=__doc__)
     parser.add_argument("--runs", type=int, help="how many (default: each kind once)")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these runs, by their numbers")
     parser.add_argument("--kind", nargs="+", help="only runs of kinds with one of these in their name: 'mpi: SIG'")
@@ -118,7 +118,7 @@ def _conclude(findings: Sequence[Finding], wanted: int, options: argparse.Namesp
     if never and not (options.kind or options.only):
         print(f"not reached: {', '.join(sorted(never))}", flush=True)
     if options.page is not None:
-        words = " ".join(["python -m tests.campaign", f"--runs {wanted}", f"--seed {options.seed}"])
+        words = " ".join(["python -m benchmarks.campaign", f"--runs {wanted}", f"--seed {options.seed}"])
         options.page.write_text(page(findings, Origin(words, LIMIT_S)), encoding="utf-8")
     return 1 if failed else 0
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from benchmarks.campaign.cases import Case
+from benchmarks.campaign.checks.ended import check_ended, check_reported
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.findings import Finding
 from numpy.typing import NDArray
-from tests.campaign.cases import Case
-from tests.campaign.checks.ended import check_ended, check_reported
-from tests.campaign.commands import Room
-from tests.campaign.findings import Finding
 from tests.support.edited import flip
 
 from areabench.errors import UserError

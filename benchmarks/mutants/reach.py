@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.mutants.mutations import Mutant
 from coverage import CoverageData
-from tests.mutants.mutations import Mutant
 
 MOST_S = 30.0  # that the tests of one mutant may take together, as they were measured
 IMPORT = ""  # the context of what runs before the first test
@@ -61,7 +61,7 @@ def measure(root: Path, source: Path, folder: Path) -> Reach:
     changed = [name for name, stamp in now.items() if before.get(name) != stamp]
     if changed:
         print(f"measuring which lines the tests of {len(changed)} files reach", flush=True)
-        command = [sys.executable, "-m", "tests.mutants.reach", str(source), str(folder), *changed]
+        command = [sys.executable, "-m", "benchmarks.mutants.reach", str(source), str(folder), *changed]
         said = subprocess.run(command, cwd=root, env=environment(source), capture_output=True, text=True).stdout
         print(
             "".join(f"left out: {line}\n" for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))), end=""

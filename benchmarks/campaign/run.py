@@ -10,19 +10,19 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.campaign.cases import Case, needs_reference
-from tests.campaign.checks.damage import check_damage
-from tests.campaign.checks.data import check_data, damage_cache
-from tests.campaign.checks.ended import check_ended
-from tests.campaign.checks.resume import check_damaged_checkpoint, check_resume
-from tests.campaign.checks.run import check_never_begun, check_run
-from tests.campaign.checks.sweep import check_sweep
-from tests.campaign.commands import LIMIT_S, Room, run_command, why_no_mpi, why_no_ulfm
-from tests.campaign.defects import FIRST_MODULE, MODULE, defect_module, start_module
-from tests.campaign.faults import APPEARS_S, Disc, open_disc, strike
-from tests.campaign.findings import Finding
-from tests.campaign.kinds import MPI, Act
-from tests.campaign.processes import RANK_VARIABLES, end_all, new_token
+from benchmarks.campaign.cases import Case, needs_reference
+from benchmarks.campaign.checks.damage import check_damage
+from benchmarks.campaign.checks.data import check_data, damage_cache
+from benchmarks.campaign.checks.ended import check_ended
+from benchmarks.campaign.checks.resume import check_damaged_checkpoint, check_resume
+from benchmarks.campaign.checks.run import check_never_begun, check_run
+from benchmarks.campaign.checks.sweep import check_sweep
+from benchmarks.campaign.commands import LIMIT_S, Room, run_command, why_no_mpi, why_no_ulfm
+from benchmarks.campaign.defects import FIRST_MODULE, MODULE, defect_module, start_module
+from benchmarks.campaign.faults import APPEARS_S, Disc, open_disc, strike
+from benchmarks.campaign.findings import Finding
+from benchmarks.campaign.kinds import MPI, Act
+from benchmarks.campaign.processes import RANK_VARIABLES, end_all, new_token
 
 
 def run_case(case: Case, seed: int, folder: Path) -> Finding:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from tests.campaign.cases import Case
-from tests.campaign.checks.damage import flip_row
-from tests.campaign.checks.ended import check_ended, check_reported
-from tests.campaign.commands import Room
-from tests.campaign.findings import Finding
+from benchmarks.campaign.cases import Case
+from benchmarks.campaign.checks.damage import flip_row
+from benchmarks.campaign.checks.ended import check_ended, check_reported
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.findings import Finding
 
 FOLDER, FILE = "sweep", "grid.toml"
 GRID = "\n[sweep]\ntrials = 2\n\n[[sweep.grid]]\nmethod.step_size = [0.01, 0.02]\n"

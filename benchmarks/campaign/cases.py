@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass, replace
 
-from tests.campaign.kinds import (
+from benchmarks.campaign.kinds import (
     HOPELESS_HEADERS,
     HOPELESS_VALUES,
     MPI,

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.mutants.reach import MOST_S
-from tests.mutants.trial import Verdict
+from benchmarks.mutants.reach import MOST_S
+from benchmarks.mutants.trial import Verdict
 
 Z = 1.959964  # two-sided 95 %
 
@@ -62,7 +62,7 @@ in each room, by seed {seed}.
 {first}
 
 The last row pools the rooms. *Equivalent* mutants change nothing that a test could see; each has its reason in
-[equivalent.toml](../../tests/mutants/equivalent.toml). They do not count. The interval is Wilson's, for the draw alone.
+[equivalent.toml](../mutants/equivalent.toml). They do not count. The interval is Wilson's, for the draw alone.
 {second}
 Changed are comparisons, arithmetic, numbers, `and`, `or`, `not`, conditions and returned values, and statements are
 removed: calls, assignments to attributes and entries, `raise`, `continue`, `break`. Words are not changed. The tests

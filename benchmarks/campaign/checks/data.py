@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from tests.campaign.cases import Case, needs_reference
-from tests.campaign.checks.contents import difference
-from tests.campaign.commands import Room
-from tests.campaign.findings import Finding
-from tests.campaign.processes import Ended
+from benchmarks.campaign.cases import Case, needs_reference
+from benchmarks.campaign.checks.contents import difference
+from benchmarks.campaign.commands import Room
+from benchmarks.campaign.findings import Finding
+from benchmarks.campaign.processes import Ended
 
 from areabench.engine.data import prepare_data
 from areabench.problems.data.images import image_folder
