@@ -36,12 +36,13 @@ from areabench.views.report.records import (
     script_json,
 )
 from areabench.views.report.series import (
-    arranged,
     axes_of,
     median_reached_s,
     outcome_of,
+    place_series,
     profile_of,
     series_of,
+    settings_of,
     thinned,
 )
 from areabench.views.report.sources import Sources, Trial
@@ -159,7 +160,7 @@ def test_diverged_trials_are_counted_and_not_averaged() -> None:
         result((20.0, 60.0, 70.0), (6.0, 5.0, 3.0), seed=1, name="b.h5"),
         result((0.0, 0.0, 0.0), (9.0, 99.0, 999.0), seed=2, name="c.h5", state=State.DIVERGED),
     )
-    (series,) = series_of(arranged(sources).places, sources, 80.0)
+    (series,) = series_of(place_series(sources)[1], 80.0)
     assert (series.trials, series.diverged) == (3, 1)
     assert series.accuracy is not None
     assert series.loss is not None
@@ -180,7 +181,7 @@ def test_the_best_step_size_is_marked_and_colours_are_those_of_all_figures() -> 
         method(Area(step_size=10.0), 90.0, "b.h5"),
         method(FedBuff(step_size=1.0), 70.0, "c.h5"),
     )
-    series = list(series_of(arranged(sources).places, sources, 80.0))
+    series = list(series_of(place_series(sources)[1], 80.0))
     assert [(each.label, each.step_size, each.is_best) for each in series] == [
         ("AREA", 1.0, False),
         ("AREA", 10.0, True),
@@ -191,7 +192,7 @@ def test_the_best_step_size_is_marked_and_colours_are_those_of_all_figures() -> 
 
 def test_the_best_has_all_its_trials_and_none_diverged() -> None:
     def judged(*results: Result, planned: int = 0) -> list[bool]:
-        cells = [place.cell for place in arranged(trials(*results)).places]
+        cells = [place.cell for place in place_series(trials(*results))[1]]
         return [replace(cell, planned=max(planned, len(cell.results))).is_eligible for cell in cells]
 
     first = result(name="a.h5")
@@ -210,7 +211,7 @@ def test_series_are_ranked_among_those_of_their_rates() -> None:
         ]
 
     sources = trials(*several(Area(step_size=1.0), 85.0), *several(FedBuff(step_size=1.0), 70.0))
-    first, second = series_of(arranged(sources).places, sources, 80.0)
+    first, second = series_of(place_series(sources)[1], 80.0)
     assert (first.ranks["accuracy"].mark, second.ranks["accuracy"].mark) == ("best", "")
     assert (first.ranks["loss"].mark, second.ranks["loss"].mark) == ("tied", "tied")  # the same in all
     apart = second.ranks["accuracy"].difference
@@ -220,7 +221,7 @@ def test_series_are_ranked_among_those_of_their_rates() -> None:
 
 def test_the_share_of_trials_that_reached_the_target_is_a_stair() -> None:
     sources = trials(result(name="a.h5"), result((10.0, 20.0, 30.0), seed=1, name="b.h5"))
-    (series,) = series_of(arranged(sources).places, sources, 80.0)
+    (series,) = series_of(place_series(sources)[1], 80.0)
     assert series.reached is not None
     assert (series.reached.x.tolist(), series.reached.share.tolist()) == ([0, 2, 4], [0, 50, 50])
     assert series.reached.ended.tolist() == [4.0]
@@ -231,14 +232,15 @@ def test_a_profile_needs_two_settings() -> None:
     slow = [replace(each, experiment=replace(each.experiment, rates=NormalRates())) for each in (one, other)]
     for results, lines in (((one, other), []), ((one, other, *slow), [("AREA", [1, 2]), ("FedBuff", [1])])):
         sources = trials(*(replace(each, path=Path(f"{number}.h5")) for number, each in enumerate(results)))
-        series = list(series_of(arranged(sources).places, sources, 80.0))
+        series = list(series_of(place_series(sources)[1], 80.0))
         found = {line.label: line.line.x.tolist() for line in profile_of(series)}
         assert found == dict(lines)
 
 
 def test_settings_with_the_same_title_are_distinguished() -> None:
     stop = Stop(horizon_s=4.0, iterations=9)
-    first, second = arranged(trials(result(name="a.h5"), result(name="b.h5", stop=stop))).settings
+    comparisons, _ = place_series(trials(result(name="a.h5"), result(name="b.h5", stop=stop)))
+    first, second = settings_of(comparisons)
     assert first.differences == "stop.iterations = none"
     assert second.title.endswith("stop.iterations = 9")
 
@@ -259,7 +261,7 @@ def test_five_hundred_runs_stay_below_five_megabytes() -> None:
         for seed in range(5)
     ]
     sources = trials(*runs)
-    assert len(script_json(tuple(series_of(arranged(sources).places, sources, 80.0)))) < 4e6
+    assert len(script_json(tuple(series_of(place_series(sources)[1], 80.0)))) < 4e6
 
 
 # ---------------------------------------------------------------------------------------------------- clients

@@ -24,7 +24,7 @@ from areabench.results.grouping import arrange
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
 from areabench.sweeps.read import FAILURE_COLUMNS, Failure, open_sweep, read_result
-from areabench.views.report.details import Window, labels_of, steps_shown, timeline_of
+from areabench.views.report.details import WHOLE_RUN, labels_of, steps_shown, timeline_of
 from areabench.views.report.page import build_report
 from areabench.views.report.records import NamedValue, ReportPage, Timeline
 from areabench.views.report.sources import gather
@@ -128,10 +128,10 @@ def test_the_page_says_what_defaults_do(tmp_path: Path) -> None:
 def test_the_timeline_shows_base_versions_and_steps(tmp_path: Path) -> None:
     with open_run(simulated(tmp_path, "run")) as run:
         events = run.events_array
-        shown = timeline_of(run, Window(), 1000)
-        late = timeline_of(run, Window(1.0, 1.5), 1000)
-        few = timeline_of(run, Window(), 4)
-        nothing = timeline_of(run, Window(1.9999999, 1.99999999), 10)
+        shown = timeline_of(run, WHOLE_RUN, 1000)
+        late = timeline_of(run, (1.0, 1.5), 1000)
+        few = timeline_of(run, WHOLE_RUN, 4)
+        nothing = timeline_of(run, (1.9999999, 1.99999999), 10)
     updates = events[events["kind"] == Kind.UPDATE]
     assert isinstance(shown, Timeline)
     assert isinstance(late, Timeline)
@@ -150,11 +150,11 @@ def test_the_timeline_shows_base_versions_and_steps(tmp_path: Path) -> None:
 def test_of_early_steps_only_the_bases_of_rounds_are_shown() -> None:
     events = np.zeros(6, EVENT)
     events["kind"], events["version"], events["time_s"] = Kind.STEP, np.arange(1, 7), np.arange(1.0, 7.0)
-    times_s, versions = steps_shown(events, np.array([2, 4, 4]), Window(4.5, 6.0))
+    times_s, versions = steps_shown(events, np.array([2, 4, 4]), (4.5, 6.0))
     assert (times_s.tolist(), versions.tolist()) == ([2.0, 4.0, 5.0, 6.0], [2, 4, 5, 6])
-    times_s, versions = steps_shown(events, np.array([0, 3]), Window(4.5, 5.5))
+    times_s, versions = steps_shown(events, np.array([0, 3]), (4.5, 5.5))
     assert (times_s.tolist(), versions.tolist()) == ([0.0, 3.0, 5.0], [0, 3, 5])
-    assert steps_shown(events, np.array([1]), Window(0.0, 2.0))[1].tolist() == [0, 1, 2]
+    assert steps_shown(events, np.array([1]), (0.0, 2.0))[1].tolist() == [0, 1, 2]
 
 
 def test_a_run_without_event_log_says_so(tmp_path: Path) -> None:

@@ -56,14 +56,12 @@ def report_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Write the page of some runs and sweeps."""
     from areabench import __version__
     from areabench.files import refuse_existing, write_text
-    from areabench.views.report.details import Window
     from areabench.views.report.page import build_report, counts_text, page_text
 
     refuse_existing(options.output, force=options.force)
     sources = _gather(options.paths, context.progress)
-    window = Window(*options.timeline)
     spread: SpreadName = options.spread or "interval"
-    page = build_report(sources, context.cache, options.target, options.title, window, __version__, spread)
+    page = build_report(sources, context.cache, options.target, options.title, options.timeline, __version__, spread)
     text = page_text(page)
     write_text(options.output, text)
     size = len(text.encode())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,8 @@ from numpy.typing import NDArray
 
 from areabench.engine.events import Kind
 from areabench.errors import UserError
-from areabench.experiment.experiment import Experiment
-from areabench.experiment.labels import describe_data
+from areabench.experiment.labels import SIMULATOR, describe_data
 from areabench.plugins.trust import command_on, unvouched
-from areabench.problems.data.settings import DataSettings
-from areabench.problems.splits.rows import SplitSettings
 from areabench.results.diagnosis import diagnosis_of
 from areabench.results.grouping import Comparison
 from areabench.results.label_counts import recorded_labels
@@ -25,7 +21,6 @@ from areabench.results.rounds import beginnings_s, ends_of
 from areabench.runfile.read import Run, open_run
 from areabench.views.report.records import Detail, Labels, NamedValue, Participation, Timeline
 from areabench.views.report.series import PlacedSeries
-from areabench.views.report.sources import SIMULATOR
 from areabench.views.text import diagnosis_text, experiment_text
 
 MOST_DETAILS = 12
@@ -34,14 +29,8 @@ _UPDATES = 24_000  # in the timelines of all runs together
 _LEAST_UPDATES = 500  # in one
 _MOST_UPDATES = 4_000
 MOST_CLIENTS = 256  # whose labels are shown
-
-
-@dataclass(frozen=True)
-class Window:
-    """A part of a run, in seconds since its start."""
-
-    begin_s: float = 0.0
-    end_s: float = float("inf")
+Window = tuple[float, float]  # a part of a run, in seconds since its start
+WHOLE_RUN: Window = (0.0, float("inf"))
 
 
 def clock_words(transports: Iterable[str]) -> str:
@@ -64,33 +53,31 @@ def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Det
     most = int(np.clip(_UPDATES // max(len(runs), 1), _LEAST_UPDATES, _MOST_UPDATES))
     for series, path in runs:
         with open_run(path) as run:
-            yield _detail(run, series, timeline_of(run, window, most))
-
-
-def _detail(run: Run, series: int, timeline: Timeline | str) -> Detail:
-    names = [each.name for each in fields(run.provenance)]
-    detail = Detail(
-        series=series,
-        name=run.path.stem,
-        file=str(run.path),
-        seed=run.experiment.seed,
-        state=run.status.state.text,
-        reason=run.status.reason,
-        end_s=run.status.end_s,
-        timeline=timeline if isinstance(timeline, Timeline) else None,
-        no_timeline=timeline if isinstance(timeline, str) else "",
-        provenance=tuple(NamedValue(name, str(getattr(run.provenance, name))) for name in names),
-        commands=tuple(_commands(run)),
-        experiment=str(experiment_text(run.experiment)),
-    )
-    try:
-        found = diagnosis_of(run)
-    except UserError as error:  # the run has no updates yet
-        return replace(detail, advice=str(error))
-    return replace(
-        detail, verdict=found.verdict, advice=found.advice, diagnosis=diagnosis_text(found),
-        participation=participation_of(found.clients),
-    )  # fmt: skip
+            timeline = timeline_of(run, window, most)
+            found = None
+            try:
+                found = diagnosis_of(run)
+                advice = found.advice
+            except UserError as error:  # the run has no updates yet
+                advice = str(error)
+            yield Detail(
+                series=series,
+                name=run.path.stem,
+                file=str(run.path),
+                seed=run.experiment.seed,
+                state=run.status.state.text,
+                reason=run.status.reason,
+                end_s=run.status.end_s,
+                timeline=timeline if isinstance(timeline, Timeline) else None,
+                no_timeline=timeline if isinstance(timeline, str) else "",
+                provenance=tuple(NamedValue(name, str(value)) for name, value in vars(run.provenance).items()),
+                commands=tuple(_commands(run)),
+                experiment=str(experiment_text(run.experiment)),
+                verdict=found.verdict if found else "unknown",
+                advice=advice,
+                diagnosis=diagnosis_text(found) if found else "",
+                participation=participation_of(found.clients) if found else None,
+            )
 
 
 def _commands(run: Run) -> Iterator[NamedValue]:
@@ -119,12 +106,12 @@ def timeline_of(run: Run, window: Window, most: int) -> Timeline | str:
     if not run.experiment.record.events:
         return "This run kept no event log. Run it with record.events = true to see who sent what when."
     sent = ends_of(run.events_array)
-    begin_s = window.begin_s
-    updates = sent[(sent["time_s"] >= begin_s) & (sent["time_s"] <= window.end_s)][:most]
+    begin_s, end_s = window
+    updates = sent[(sent["time_s"] >= begin_s) & (sent["time_s"] <= end_s)][:most]
     if not len(updates):
-        return f"No update came in between {begin_s:g} s and {min(window.end_s, run.status.end_s):g} s."
+        return f"No update came in between {begin_s:g} s and {min(end_s, run.status.end_s):g} s."
     until_s = float(updates["time_s"][-1])
-    step_s, version = steps_shown(run.events_array, updates["base_version"], Window(begin_s, until_s))
+    step_s, version = steps_shown(run.events_array, updates["base_version"], (begin_s, until_s))
     return Timeline(
         clock=clock_words([run.provenance.transport]),
         begin_s=begin_s,
@@ -152,9 +139,10 @@ def steps_shown(
     Not all since the oldest of them: a slow client's version may be hundreds of thousands of steps old.
     """
     steps = events[events["kind"] == Kind.STEP]
-    inside = (steps["time_s"] >= window.begin_s) & (steps["time_s"] <= window.end_s)
+    begin_s, end_s = window
+    inside = (steps["time_s"] >= begin_s) & (steps["time_s"] <= end_s)
     steps = steps[inside | np.isin(steps["version"], bases)]
-    first = [0] if window.begin_s <= 0 or 0 in bases else []
+    first = [0] if begin_s <= 0 or 0 in bases else []
     return np.append(np.array(first, float), steps["time_s"]), np.append(np.array(first, np.int64), steps["version"])
 
 
@@ -187,38 +175,27 @@ def participation_of(clients: NDArray[np.void]) -> Participation:
 # ---------------------------------------------------------------------------------------------------- labels
 
 
-@dataclass(frozen=True)
-class _Key:
-    """What a split depends on."""
+def labels_of(comparisons: Sequence[Comparison], cache: Path) -> Iterator[Labels]:
+    """Samples of each class that each client holds in the first run of each setting, or why they are not known.
 
-    data: DataSettings | None
-    split: SplitSettings | None
-    clients: int
-    seed: int
-
-
-def labels_of(pages: Sequence[Comparison], cache: Path) -> Iterator[Labels]:
-    """The split of the first run of each setting; a split that several settings share is computed once."""
-    shared: dict[_Key, list[int]] = {}
-    for index, page in enumerate(pages):
-        experiment = page.experiment
-        key = _Key(experiment.data, experiment.split, experiment.clients.count, experiment.seed)
+    A split that several settings share is computed once.
+    """
+    shared: dict[tuple[Any, ...], list[int]] = {}
+    for index, comparison in enumerate(comparisons):
+        experiment = comparison.experiment
+        key = (experiment.data, experiment.split, experiment.clients.count, experiment.seed)
         shared.setdefault(key, []).append(index)
     for settings in shared.values():
-        first = pages[settings[0]]
-        yield _labels(tuple(settings), first.experiment, first.cells[0].results[0].path, cache)
-
-
-def _labels(settings: tuple[int, ...], experiment: Experiment, path: Path, cache: Path) -> Labels:
-    """Samples of each class that each client holds, or why they are not known."""
-    counts = np.empty((0, 0), np.int64)
-    reason = ""
-    if experiment.data is None or experiment.split is None:
-        reason = f"The problem {experiment.problem.name} has no labels to split."
-    else:
-        try:
-            counts = recorded_labels(experiment, path, cache)[:MOST_CLIENTS]
-        except UserError as error:
-            reason = str(error)
-    title = f"{describe_data(experiment)}, seed {experiment.seed}"
-    return Labels(title, settings, reason, experiment.clients.count, counts)
+        first = comparisons[settings[0]]
+        experiment = first.experiment
+        counts = np.empty((0, 0), np.int64)
+        reason = ""
+        if experiment.data is None or experiment.split is None:
+            reason = f"The problem {experiment.problem.name} has no labels to split."
+        else:
+            try:
+                counts = recorded_labels(experiment, first.cells[0].results[0].path, cache)[:MOST_CLIENTS]
+            except UserError as error:
+                reason = str(error)
+        title = f"{describe_data(experiment)}, seed {experiment.seed}"
+        yield Labels(title, tuple(settings), reason, experiment.clients.count, counts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -13,9 +13,9 @@ from string import Template
 from areabench.experiment.labels import default_remarks, method_label
 from areabench.results.statistics import SpreadName
 from areabench.sweeps.choose import tuning_notes
-from areabench.views.report.details import Window, clock_words, details_of, labels_of, runs_to_detail
+from areabench.views.report.details import WHOLE_RUN, Window, clock_words, details_of, labels_of, runs_to_detail
 from areabench.views.report.records import ReportPage, script_json
-from areabench.views.report.series import Arranged, arranged, profile_of, series_of
+from areabench.views.report.series import PlacedSeries, place_series, profile_of, series_of, settings_of
 from areabench.views.report.sources import Sources
 from areabench.views.styled import counted
 
@@ -24,7 +24,6 @@ SCRIPTS = (
     "picture.js", "timeline.js", "table.js", "run.js", "page.js",
 )  # fmt: skip
 STYLES = ("page.css",)
-_WHOLE = Window()
 
 
 # ------------------------------------------------------------------------------------------------- what it shows
@@ -35,7 +34,7 @@ def build_report(
     cache: Path,
     target: float = 80.0,
     title: str = "",
-    window: Window = _WHOLE,
+    window: Window = WHOLE_RUN,
     version: str = "",
     spread: SpreadName = "interval",
 ) -> ReportPage:
@@ -44,34 +43,34 @@ def build_report(
     `target` is a test accuracy in percent, timelines show the window of the runs, `version` is that of areabench, and
     bands show the spread.
     """
-    found = arranged(sources)
-    runs = runs_to_detail(found.places)
-    series = tuple(series_of(found.places, sources, target, spread))
+    comparisons, places = place_series(sources, target)
+    runs = runs_to_detail(places)
+    series = tuple(series_of(places, target, spread))
     titles = [sweep.plan.title or sweep.plan.name for sweep in sources.sweeps]
     if not titles:
         titles = [trial.result.experiment.name for trial in sources.trials]
     return ReportPage(
         title=title or ", ".join(dict.fromkeys(titles)),
-        subtitle=_subtitle(sources, found),
+        subtitle=_subtitle(sources, places),
         version=version,
         target=target,
         spread=spread,
         notes=tuple(note for sweep in sources.sweeps for note in tuning_notes(sweep)),
-        settings=tuple(found.settings),
+        settings=tuple(settings_of(comparisons)),
         series=series,
         profile=tuple(profile_of(series)),
         absent=sources.absent,
-        labels=tuple(labels_of(found.pages, cache)),
+        labels=tuple(labels_of(comparisons, cache)),
         details=tuple(details_of(runs, window)),
         not_detailed=len(sources.trials) - len(runs),
         clock=clock_words(trial.transport for trial in sources.trials),
-        remarks=tuple(_remarks(found)),
+        remarks=tuple(_remarks(places)),
     )
 
 
-def _subtitle(sources: Sources, found: Arranged) -> str:
+def _subtitle(sources: Sources, places: Sequence[PlacedSeries]) -> str:
     """How much of what."""
-    methods = len({place.entry.method.name for place in found.places})
+    methods = len({place.entry.method.name for place in places})
     transports = sorted({trial.transport for trial in sources.trials})
     times = {"simulator": "virtual time", "mpi": "real time on MPI"}
     words = [counts_text(sources), counted(methods, "method")]
@@ -79,11 +78,11 @@ def _subtitle(sources: Sources, found: Arranged) -> str:
     return " · ".join(words)
 
 
-def _remarks(found: Arranged) -> Iterator[str]:
+def _remarks(places: Sequence[PlacedSeries]) -> Iterator[str]:
     """What defaults do, each once: sentences that name the methods."""
     methods: dict[str, dict[str, None]] = {}
     everybody = set()
-    for place in found.places:
+    for place in places:
         label = method_label(place.entry.method.name)
         everybody.add(label)
         for key, words in default_remarks(place.cell.experiment).items():

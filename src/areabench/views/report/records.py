@@ -8,7 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from areabench.results.statistics import PairedDifference, Spread, SpreadName
+from areabench.results.ranking import Rank, RankedQuality
+from areabench.results.statistics import Spread, SpreadName
 from areabench.views.json import plain
 
 Numbers = NDArray[Any]
@@ -107,15 +108,6 @@ class ProfileLine:
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """A series beside the best mean of its rates and setting, in one quality."""
-
-    mark: str  # best, tied or empty
-    is_reference: bool  # has the best mean
-    difference: PairedDifference | None  # from the best mean
-
-
-@dataclass(frozen=True)
 class Series:
     """Trials of one method at one step size, rates and setting: a line, a bar, a row of the table."""
 
@@ -131,7 +123,7 @@ class Series:
     trials: int
     planned: int
     diverged: int
-    ranks: dict[str, Ranked]  # by quality: accuracy, loss and rho
+    ranks: dict[RankedQuality, Rank]
     states: tuple[NamedCount, ...]
     verdicts: tuple[NamedCount, ...]
     accuracy: Spread | None
@@ -226,10 +218,10 @@ class Detail:
     provenance: tuple[NamedValue, ...]
     commands: tuple[NamedValue, ...]  # what for, and the command
     experiment: str  # TOML
-    verdict: str = "unknown"  # this and the next two without a diagnosis
-    advice: str = ""  # then why there is none
-    diagnosis: str = ""  # as text
-    participation: Participation | None = None
+    verdict: str  # unknown without a diagnosis
+    advice: str  # then why there is none
+    diagnosis: str  # as text
+    participation: Participation | None
 
 
 @dataclass(frozen=True, eq=False)

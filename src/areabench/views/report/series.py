@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -17,7 +16,7 @@ from areabench.engine.events import ENDED, State
 from areabench.experiment.labels import method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry, arrange
-from areabench.results.ranking import QUALITIES, rank_cells
+from areabench.results.ranking import QUALITIES, Rank, RankedQuality, rank_cells
 from areabench.results.statistics import (
     Band,
     Quantity,
@@ -37,7 +36,6 @@ from areabench.views.report.records import (
     Line,
     NamedCount,
     ProfileLine,
-    Ranked,
     ReportSetting,
     Series,
     Stair,
@@ -54,76 +52,74 @@ _MOST_POINTS = 300
 
 @dataclass(frozen=True)
 class PlacedSeries:
-    """The trials of one series, with their setting and row on the page."""
+    """The trials of one series, with their setting and row on the page, and how it stands among those of the row."""
 
     setting: int
     row: int
     entry: Entry
     cell: Cell
     trials: tuple[Trial, ...]
-    is_best: bool
+    is_best: bool  # of the step sizes of its method
+    ranks: dict[RankedQuality, Rank]
 
 
-@dataclass(frozen=True)
-class Arranged:
-    """Settings, and the series of all of them in the order of the page."""
-
-    pages: tuple[Comparison, ...]
-    places: tuple[PlacedSeries, ...]
-
-    @property
-    def settings(self) -> Iterator[ReportSetting]:
-        """The settings in words; where two titles are the same, with the keys that differ."""
-        titles = Counter(page.caption for page in self.pages)
-        for page in self.pages:
-            differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
-            title = page.caption if titles[page.caption] == 1 else f"{page.caption}, {differing}"
-            rates = tuple(rates.describe() for rates in page.rows)
-            yield ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
-
-
-def arranged(sources: Sources) -> Arranged:
-    """Everything that has a result."""
+def place_series(sources: Sources, target: float = 80.0) -> tuple[tuple[Comparison, ...], list[PlacedSeries]]:
+    """The settings of all runs, and their series in the order of the page; `target` in percent."""
     trials = {trial.result.path: trial for trial in sources.trials}
+    asked = Counter(
+        (sweep.folder, without_seed(member.experiment))
+        for sweep in sources.sweeps
+        for member in sweep.plan.members
+        if member.experiment is not None
+    )
     tuned = dict.fromkeys(key for sweep in sources.sweeps for key in sweep.tuned_keys)
-    pages = arrange((trial.result for trial in sources.trials), tuple(tuned))
-    return Arranged(pages, tuple(place for index, page in enumerate(pages) for place in _places(index, page, trials)))
+    comparisons = arrange((trial.result for trial in sources.trials), tuple(tuned), target)
+    places = []
+    for setting, comparison in enumerate(comparisons):
+        for row, entries in enumerate(comparison.rows.values()):
+            found: list[tuple[Entry, Cell, list[Trial], bool]] = []
+            for entry in entries:
+                best = entry.cell_to_draw({})
+                for cell in entry.cells:
+                    groups: dict[str, list[Trial]] = {}  # trials with the same remark are averaged
+                    for result in cell.results:
+                        trial = trials[result.path]
+                        groups.setdefault(trial.remark, []).append(trial)
+                    for group in groups.values():
+                        results = tuple(trial.result for trial in group)
+                        point = without_seed(cell.experiment)
+                        planned = sum(asked[folder, point] for folder in {result.path.parent for result in results})
+                        part = replace(cell, results=results, planned=max(planned, len(results)))
+                        found.append((entry, part, group, cell is best))
+            ranks = {quality: rank_cells([cell for _, cell, _, _ in found], quality) for quality in QUALITIES}
+            for index, (entry, cell, group, is_best) in enumerate(found):
+                own = {quality: of_quality[index] for quality, of_quality in ranks.items()}
+                places.append(PlacedSeries(setting, row, entry, cell, tuple(group), is_best, own))
+    return comparisons, places
 
 
-def _places(setting: int, page: Comparison, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
-    for row_index, row in enumerate(page.rows.values()):
-        for entry in row:
-            best = entry.cell_to_draw({})
-            for cell in entry.cells:
-                groups: dict[str, list[Trial]] = {}
-                for result in cell.results:
-                    trial = trials[result.path]
-                    groups.setdefault(trial.remark, []).append(trial)
-                for group in groups.values():
-                    part = replace(cell, results=tuple(trial.result for trial in group), planned=len(group))
-                    yield PlacedSeries(setting, row_index, entry, part, tuple(group), cell is best)
+def settings_of(comparisons: Sequence[Comparison]) -> Iterator[ReportSetting]:
+    """Settings in words; where two titles are the same, with the keys that differ."""
+    titles = Counter(each.caption for each in comparisons)
+    for each in comparisons:
+        differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in each.differences)
+        title = each.caption if titles[each.caption] == 1 else f"{each.caption}, {differing}"
+        rates = tuple(rates.describe() for rates in each.rows)
+        yield ReportSetting(title, differing, rates, each.experiment.stop.horizon_s)
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
 
 
-def series_of(
-    places: Sequence[PlacedSeries], sources: Sources, target: float, spread: SpreadName = "interval"
-) -> Iterator[Series]:
+def series_of(places: Sequence[PlacedSeries], target: float, spread: SpreadName = "interval") -> Iterator[Series]:
     """The series in the order of their places; `target` in percent.
 
     Diverged trials are counted, not averaged; where all diverged their curves are shown as they are.
     """
     most = int(np.clip(_POINTS // max(len(places), 1), _LEAST_POINTS, _MOST_POINTS))
-    planned = sources.planned
-    cells = []
+    uses = Counter(label for _, label in {(place.entry.method.name, place.entry.label) for place in places})
     for place in places:
-        point = without_seed(place.cell.experiment)
-        asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
-        cells.append(replace(place.cell, planned=max(asked, len(place.cell.results)), target=target))
-    methods = {(place.entry.method.name, place.entry.label) for place in places}
-    uses = Counter(label for _, label in methods)
-    for place, cell, ranks in zip(places, cells, _ranks(places, cells), strict=True):
+        cell = place.cell
         method = place.entry.method.name
         label = place.entry.label
         averaged = cell.finite or cell.results
@@ -141,7 +137,7 @@ def series_of(
             trials=len(cell.results),
             planned=cell.planned,
             diverged=cell.diverged,
-            ranks=ranks,
+            ranks=place.ranks,
             states=_word_counts(result.status.state.text for result in cell.results),
             verdicts=_word_counts(trial.verdict for trial in place.trials if trial.verdict),
             accuracy=cell.accuracy,
@@ -155,19 +151,6 @@ def series_of(
             curves=axes_of(averaged, most, spread),
             files=tuple(str(result.path) for result in cell.results),
         )
-
-
-def _ranks(places: Sequence[PlacedSeries], cells: Sequence[Cell]) -> list[dict[str, Ranked]]:
-    """How each series stands among those of its setting and rates."""
-    ranks: list[dict[str, Ranked]] = [{} for _ in places]
-    rows: dict[tuple[int, int], list[int]] = {}
-    for index, place in enumerate(places):
-        rows.setdefault((place.setting, place.row), []).append(index)
-    for row in rows.values():
-        for quality in QUALITIES:
-            for index, one in zip(row, rank_cells([cells[index] for index in row], quality), strict=True):
-                ranks[index][quality] = Ranked(one.mark, one.is_reference, one.difference)
-    return ranks
 
 
 def _stair(found: ReachCurve | None) -> Stair | None:

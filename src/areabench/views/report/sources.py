@@ -10,12 +10,11 @@ from pathlib import Path
 from areabench.engine.events import ENDED
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment, Record
-from areabench.experiment.labels import method_label
+from areabench.experiment.labels import SIMULATOR, method_label
 from areabench.runfile.read import open_run
 from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_result
 from areabench.views.report.records import Absent
 
-SIMULATOR = "simulator"
 Progress = Callable[[int], object]  # called with the number of runs before each of them is read
 
 
@@ -37,12 +36,6 @@ class Sources:
     trials: tuple[Trial, ...]
     absent: tuple[Absent, ...]
     sweeps: tuple[Sweep, ...] = ()
-
-    @property
-    def planned(self) -> Counter[tuple[Path, Experiment]]:
-        """How many runs the sweeps ask for, by folder and experiment without its seed."""
-        asked = [(sweep.folder, member.experiment) for sweep in self.sweeps for member in sweep.plan.members]
-        return Counter((folder, without_seed(experiment)) for folder, experiment in asked if experiment is not None)
 
 
 def without_seed(experiment: Experiment) -> Experiment:
