@@ -14,7 +14,7 @@ from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.launching.run import FileStamp, code_of_launch, file_stamp
+from areabench.launching.run import code_of_launch, file_stamp
 from areabench.launching.watch import LauncherExit
 from areabench.runfile.layout import mark_killed_run, pack_status
 from areabench.runfile.lock import lock
@@ -65,7 +65,7 @@ def test_the_run_file_knows_better_than_mpirun(
     state: State, code: int, expected: int, done: bytes, tmp_path: Path
 ) -> None:
     path = left(tmp_path, done, state)
-    assert code_of_launch(path, FileStamp(), LauncherExit(code), trusted=False) == expected
+    assert code_of_launch(path, None, LauncherExit(code), trusted=False) == expected
 
 
 @pytest.mark.parametrize("state", [State.DONE, State.TARGET, State.DIVERGED])
@@ -76,7 +76,7 @@ def test_a_run_that_was_not_evaluated_has_a_code_of_its_own(
     path = left(tmp_path, done, state)
     with edited(path) as file:
         file["metrics"].resize(0, axis=0)
-    assert code_of_launch(path, FileStamp(), LauncherExit(code), trusted=False) == 5
+    assert code_of_launch(path, None, LauncherExit(code), trusted=False) == 5
     with open_run(path) as run:
         assert run.status.reason == "so it was"
 
@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_is_marked_as_failed(
     ending: LauncherExit, reason: str, done: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = left(tmp_path, done, State.RUNNING)
-    assert code_of_launch(path, FileStamp(), ending, trusted=True) == 1
+    assert code_of_launch(path, None, ending, trusted=True) == 1
     assert capsys.readouterr().err == f"areabench: {path}: failed: {reason}\n"
     with open_run(path) as run:
         assert (run.status.state, run.status.reason) == (State.FAILED, reason)
@@ -116,7 +116,7 @@ def test_a_file_that_another_run_writes_is_left_alone(
     path = left(tmp_path, done, State.RUNNING)
     descriptor = lock(path)
     try:
-        assert code_of_launch(path, FileStamp(), LauncherExit(code), trusted=False) == (code or 1)
+        assert code_of_launch(path, None, LauncherExit(code), trusted=False) == (code or 1)
     finally:
         os.close(descriptor)
     assert capsys.readouterr().err == ""
@@ -149,7 +149,7 @@ def test_a_run_that_ends_before_it_is_marked_keeps_its_status(done: bytes, tmp_p
 def test_no_run_file_at_all(
     ending: LauncherExit, trusted: bool, expected: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert code_of_launch(tmp_path / "run.h5", FileStamp(), ending, trusted=trusted) == expected
+    assert code_of_launch(tmp_path / "run.h5", None, ending, trusted=trusted) == expected
     errors = capsys.readouterr().err
     assert errors.startswith(f"areabench: {line}") if line else not errors
 
@@ -157,7 +157,7 @@ def test_no_run_file_at_all(
 def test_a_run_file_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.h5"
     path.write_bytes(b"no run file")
-    assert code_of_launch(path, FileStamp(), LauncherExit(137), trusted=True) == 1
+    assert code_of_launch(path, None, LauncherExit(137), trusted=True) == 1
     assert str(path) in capsys.readouterr().err
 
 
@@ -173,4 +173,4 @@ def test_a_run_file_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pyte
 def test_a_run_that_ended_before_mpirun_was_ended_keeps_its_code(
     state: State, ending: LauncherExit, expected: int, done: bytes, tmp_path: Path
 ) -> None:
-    assert code_of_launch(left(tmp_path, done, state), FileStamp(), ending, trusted=True) == expected
+    assert code_of_launch(left(tmp_path, done, state), None, ending, trusted=True) == expected

@@ -13,9 +13,9 @@ from areabench.launching.families import (
     Family,
     StartedBy,
     family_in,
-    foreign_launcher,
-    lone_ranks,
     mpi4py_family,
+    refuse_foreign_launcher,
+    refuse_lone_ranks,
     started_by,
     version_in,
 )
@@ -103,8 +103,9 @@ def test_launchers_are_known_by_their_variables(environment: dict[str, str], exp
     assert started_by(environment) == expected
 
 
-def remedy() -> str:
-    return "use /right/mpirun"
+@pytest.fixture(autouse=True)
+def right_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.launching.mpirun.right_launcher", lambda: "use /right/mpirun")
 
 
 @pytest.mark.parametrize(
@@ -119,13 +120,13 @@ def remedy() -> str:
     ],
 )
 def test_a_launcher_of_the_same_mpi_or_of_all_is_taken(environment: dict[str, str], family: Family | None) -> None:
-    foreign_launcher(started_by(environment), family, remedy)
-    lone_ranks(started_by(environment), 3, remedy)
+    refuse_foreign_launcher(started_by(environment), family)
+    refuse_lone_ranks(started_by(environment), 3)
 
 
 def test_a_launcher_of_another_mpi_is_refused_with_the_right_one() -> None:
     with pytest.raises(UserError) as caught:
-        foreign_launcher(started_by(OPEN_MPI_RANK), Family.MPICH, remedy)
+        refuse_foreign_launcher(started_by(OPEN_MPI_RANK), Family.MPICH)
     assert str(caught.value) == (
         "Open MPI's mpirun has started 3 ranks (OMPI_COMM_WORLD_SIZE = 3), but mpi4py uses MPICH: each of them would "
         "be alone; use /right/mpirun; `areabench doctor` says more"
@@ -135,20 +136,20 @@ def test_a_launcher_of_another_mpi_is_refused_with_the_right_one() -> None:
 @pytest.mark.parametrize("environment", [OPEN_MPI_RANK, MPICH_RANK, SRUN_RANK])
 def test_ranks_that_are_each_alone_are_refused(environment: dict[str, str]) -> None:
     with pytest.raises(UserError, match=r"has started 3 ranks .* but each of them is alone: .*; use /right/mpirun"):
-        lone_ranks(started_by(environment), 1, remedy)
+        refuse_lone_ranks(started_by(environment), 1)
 
 
 def test_only_the_first_of_them_prints() -> None:
     second = started_by(MPICH_RANK | {"PMI_RANK": "1"})
     with pytest.raises(SystemExit) as caught:
-        lone_ranks(second, 1, remedy)
+        refuse_lone_ranks(second, 1)
     assert caught.value.code == 2
     with pytest.raises(SystemExit):
-        foreign_launcher(second, Family.OPEN_MPI, remedy)
+        refuse_foreign_launcher(second, Family.OPEN_MPI)
 
 
 def test_one_rank_started_by_hand_is_left_to_the_run() -> None:
-    lone_ranks(started_by({}), 1, remedy)
+    refuse_lone_ranks(started_by({}), 1)
 
 
 @pytest.mark.parametrize(("value", "tolerant"), [("1", True), ("true", True), ("0", False), ("", False)])

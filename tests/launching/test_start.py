@@ -90,10 +90,15 @@ class Launch:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.now_s, self.found, self.dead = folder, 0.0, set[int](), set[int]()
-        monkeypatch.setattr(watch, "_below", lambda _: [(rank + 100, {"PMI_RANK": str(rank)}) for rank in self.found])
+        monkeypatch.setattr(
+            watch, "_ranks_below", lambda _: [(rank, Process("", rank + 100, 0)) for rank in self.found]
+        )
         monkeypatch.setattr(watch, "is_alive", self._is_alive)
         self._watch = LaunchWatch(1, 3, folder, lambda: self.now_s)
         self.deaths: Callable[[], str] = self._watch.deaths
+
+    def _ranks_below(self, mpirun: int) -> list[tuple[int, Process]]:
+        return [(rank, Process("", rank + 100, 0)) for rank in self.found]
 
     def _is_alive(self, process: Process) -> bool:
         return process.pid - 100 not in self.dead

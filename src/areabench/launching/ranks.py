@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from areabench.errors import ServerGone, SilentExit, UserError, one_line
-from areabench.launching.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
+from areabench.launching.families import StartedBy, mpi4py_family, refuse_foreign_launcher, refuse_lone_ranks
 from areabench.launching.steps import REPORTED, START_LIMIT_S, rank_step, reporter
 from areabench.transports.clock import lengthened_sleep
 
@@ -33,7 +33,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     report = reporter(os.environ)
     try:
         world = _start(started, report)
-        lone_ranks(started, world.size, _right_launcher)
+        refuse_lone_ranks(started, world.size)
     except (UserError, SilentExit):
         report(REPORTED)
         raise
@@ -66,7 +66,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
 
 def _start(started: StartedBy | None, report: Callable[[str], None]) -> World:
     """Start MPI; returns when all ranks have met."""
-    foreign_launcher(started, mpi4py_family(), _right_launcher)
+    refuse_foreign_launcher(started, mpi4py_family())
     with StartLimit(started) as limit:
         report(rank_step(started.rank if started is not None else 0))
         try:
@@ -104,13 +104,6 @@ def _end_after(limit_s: int, started: StartedBy | None) -> None:
     if started is not None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(limit_s)
-
-
-def _right_launcher() -> str:
-    """What to type instead of a launcher that does not fit."""
-    from areabench.launching.mpirun import right_launcher
-
-    return right_launcher()
 
 
 class StartLimit:

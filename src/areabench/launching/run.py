@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from areabench.engine.client import most_ranks, place_clients
 from areabench.engine.events import State, exit_code
@@ -46,7 +46,8 @@ def launch_run(
     from areabench.plugins.call import check_parts
     from areabench.runfile.lock import refuse_busy
 
-    ranks = most_ranks(experiment) if ranks is None else ranks
+    if ranks is None:
+        ranks = most_ranks(experiment)
     place_clients(experiment, ranks)
     check_parts(experiment, experiment.module_folders or ())  # every rank does, but its error is longer
     output = options.output_for(experiment)
@@ -75,7 +76,8 @@ def resume_on_ranks(
     from areabench.runfile.lock import refuse_busy
 
     refuse_busy(run.path)
-    ranks = run.provenance.ranks if ranks is None else ranks
+    if ranks is None:
+        ranks = run.provenance.ranks
     place_clients(run.experiment, ranks)
     trust = [word for each in trusted for word in (OPTION, each)]
     words = ["resume", str(run.path), *trust]
@@ -113,22 +115,15 @@ def _start_ranks(
 # ---------------------------------------------------------------------------------------------------- the end
 
 
-class FileStamp(NamedTuple):
-    """Which file is at a path and when it was written, to see later whether it has changed; zeros: no file."""
-
-    inode: int = 0
-    written_ns: int = 0
-
-
-def file_stamp(path: Path) -> FileStamp:
-    """The stamp of the file at a path."""
+def file_stamp(path: Path) -> tuple[int, int] | None:
+    """Which file is at a path and when it was written, to see later whether it has changed; None: there is none."""
     with suppress(OSError):
         found = path.stat()
-        return FileStamp(found.st_ino, found.st_mtime_ns)
-    return FileStamp()
+        return found.st_ino, found.st_mtime_ns
+    return None
 
 
-def code_of_launch(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bool) -> int:
+def code_of_launch(output: Path, before: tuple[int, int] | None, ending: LauncherExit, *, trusted: bool) -> int:
     """The exit code of a launch, from the run file first: mpirun may have ended ranks whose run was done.
 
     A run that is still `running` in its file was killed, and is marked as failed. An mpirun that returns 0 even where
@@ -141,9 +136,11 @@ def code_of_launch(output: Path, before: FileStamp, ending: LauncherExit, *, tru
         return 128 + signal.SIGINT
     if status.unevaluated or status.state in (State.STOPPED, State.DIVERGED, State.FAILED):
         return exit_code(status)
-    if not ending.code or ending.code < 0 or ending.signal:  # mpirun was ended after the run had ended
+    if ending.code <= 0 or ending.signal:  # mpirun was ended after the run had ended
         return 0
-    return ending.code if ending.code in _EXIT_CODES else 1
+    if ending.code not in _EXIT_CODES:
+        return 1
+    return ending.code
 
 
 def _code_without_run(ending: LauncherExit, *, trusted: bool) -> int:
@@ -157,10 +154,12 @@ def _code_without_run(ending: LauncherExit, *, trusted: bool) -> int:
     if ending.code not in _EXIT_CODES:
         say(f"the ranks ended before the run began: mpirun returned {_code_text(ending)}")
         return 1
-    return ending.code if ending.code or trusted else 1
+    if ending.code == 0 and not trusted:
+        return 1
+    return ending.code
 
 
-def _final_status(output: Path, before: FileStamp, ending: LauncherExit) -> Status | None:
+def _final_status(output: Path, before: tuple[int, int] | None, ending: LauncherExit) -> Status | None:
     """The status of the file that a launch has written, marked as failed if the run was killed; None if there is none.
 
     A file that is locked belongs to another run: our ranks have ended. Only that of a killed run is read as a whole.
@@ -169,7 +168,7 @@ def _final_status(output: Path, before: FileStamp, ending: LauncherExit) -> Stat
     from areabench.runfile.lock import lock_seen
     from areabench.runfile.read import open_run
 
-    if file_stamp(output) in (before, FileStamp()):
+    if file_stamp(output) in (before, None):
         return None
     try:
         if lock_seen(output):
@@ -204,5 +203,6 @@ def _reason_of(ending: LauncherExit) -> str:
 
 def _code_text(ending: LauncherExit) -> str:
     """The exit code of mpirun, with a remark where a rank was killed: Open MPI's, MPICH's."""
-    killed = ending.shell_code in (128 + signal.SIGKILL, signal.SIGKILL)
-    return f"{ending.shell_code} (a rank was killed)" if killed else str(ending.shell_code)
+    if ending.shell_code in (128 + signal.SIGKILL, signal.SIGKILL):
+        return f"{ending.shell_code} (a rank was killed)"
+    return str(ending.shell_code)

@@ -33,7 +33,7 @@ _FORWARDED_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)  # SIGHUP: the terminal is c
 _PR_SET_PDEATHSIG = 1
 _LOOK_EVERY_S = 0.2
 _SHARE = 9.0  # pauses are at least so many times as long as the looks, which take 0.1 s for 1,000 ranks
-_WORDS_EVERY_S = 10.0
+_REPORT_EVERY_S = 10.0
 _OWN_END_S = 3.0  # for mpirun and the ranks to end by themselves after a death, with what they have to say
 _APPEAR_S = 5.0  # after the last new rank: a launcher starts all ranks of a machine at once
 _LAUNCHER_END_S = 3.0  # that mpirun may take to end after its ranks
@@ -132,14 +132,18 @@ class LaunchWatch:
     def __init__(self, mpirun: int, ranks: int, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.reason = ""  # why the launch was ended, or which ranks have died before the run began
         self.left_behind = False  # mpirun was killed because it stayed after its ranks
-        self._mpirun, self._ranks, self._folder, self._clock = mpirun, ranks, folder, clock
-        self._began_s = self._new_s = clock()
-        self._words_s = self._began_s + _WORDS_EVERY_S
+        self._mpirun = mpirun
+        self._ranks = ranks
+        self._folder = folder
+        self._clock = clock
+        self._began_s = clock()
+        self._report_s = self._began_s + _REPORT_EVERY_S  # when to say what it waits for
         self._found: dict[int, Process] = {}
+        self._found_s = self._began_s  # when a rank was found last
         self._dead: dict[int, Process] = {}  # the first ranks that died
         self._death_s = 0.0
-        self._seen_s = math.inf  # when ranks were seen last
-        self._served_s = math.inf  # when the server was seen last
+        self._ranks_seen_s = math.inf
+        self._server_seen_s = math.inf
         self._begun = False
 
     def follow(self, mpirun: subprocess.Popen[str]) -> None:
@@ -169,10 +173,10 @@ class LaunchWatch:
         """
         now_s = self._clock()
         if has_children(self._mpirun):
-            self._seen_s = now_s
+            self._ranks_seen_s = now_s
         if 0 not in self._found or is_alive(self._found[0]):
-            self._served_s = now_s
-        return now_s > self._seen_s + _LAUNCHER_END_S or now_s > self._served_s + _LEFT_BEHIND_S
+            self._server_seen_s = now_s
+        return now_s > self._ranks_seen_s + _LAUNCHER_END_S or now_s > self._server_seen_s + _LEFT_BEHIND_S
 
     def look(self) -> str:
         """Why the launch is to be ended before its run begins; empty if it is not. Says at times what it waits for."""
@@ -180,7 +184,11 @@ class LaunchWatch:
             return ""
         now_s = self._clock()
         self._begun = self._made(BEGUN)
-        self._find_ranks(now_s)
+        if len(self._found) < self._ranks:
+            for rank, process in _ranks_below(self._mpirun):
+                if rank not in self._found:  # parents come first: a rank before its children
+                    self._found[rank] = process
+                    self._found_s = now_s
         if self._begun:
             return ""
         if not self._dead:
@@ -188,12 +196,13 @@ class LaunchWatch:
             self._death_s = now_s
         if self._dead and now_s > self._death_s + _OWN_END_S:
             return self.deaths()
-        if self._found and len(self._found) < self._ranks and now_s > self._new_s + _APPEAR_S:
-            return _died({rank: None for rank in range(self._ranks) if rank not in self._found})
+        missing = [str(rank) for rank in range(self._ranks) if rank not in self._found]
+        if self._found and missing and now_s > self._found_s + _APPEAR_S:
+            return _died(missing)
         if now_s > self._began_s + START_LIMIT_S and not self._made(LISTENING):
             return f"{self._waits_for(now_s)}: that is the limit, and all ranks were ended"
-        if now_s >= self._words_s:
-            self._words_s += _WORDS_EVERY_S
+        if now_s >= self._report_s:
+            self._report_s += _REPORT_EVERY_S
             say(self._waits_for(now_s))
         return ""
 
@@ -201,59 +210,49 @@ class LaunchWatch:
         """Which ranks died first, before the run began; empty if none did, or if the ranks have said why they end."""
         if self._begun or self._made(BEGUN) or self._made(REPORTED):
             return ""
-        unknown = len(self._dead) in (0, self._ranks)  # which of them was the first
-        return "" if unknown else _died(self._dead)
+        if len(self._dead) in (0, self._ranks):  # nobody knows which of them was the first
+            return ""
+        about = {rank: "the server, " if rank == 0 else "" for rank in self._dead}
+        return _died([f"{rank} ({about[rank]}PID {process.pid})" for rank, process in self._dead.items()])
 
     def _made(self, step: str) -> bool:
         """Whether the ranks have made a step."""
         return (self._folder / step).exists()
 
-    def _find_ranks(self, now_s: float) -> None:
-        """Look for new ranks among the processes below mpirun; one that has just been forked is none yet."""
-        if len(self._found) == self._ranks:
-            return
-        for pid, environment in _below(self._mpirun):
-            rank = rank_of(environment)
-            if rank is not None and rank not in self._found:  # parents come first: a rank before its children
-                self._found[rank] = Process(this_machine(), pid, start_ticks(pid) or 0)
-                self._new_s = now_s
-
     def _waits_for(self, now_s: float) -> str:
-        late = [rank for rank in range(self._ranks) if not self._made(rank_step(rank))]
         so_far = f"({now_s - self._began_s:.0f} s)"
+        late = [str(rank) for rank in range(self._ranks) if not self._made(rank_step(rank))]
         if late:
-            named = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
-            return f"waiting for {len(late)} of {self._ranks} ranks to start {so_far}: {named}"
+            return f"waiting for {len(late)} of {self._ranks} ranks to start {so_far}: {_named(late)}"
         if not self._made(LISTENING):
             return f"waiting for MPI to start on {self._ranks} ranks {so_far}"
         return f"waiting for {self._ranks} ranks to prepare the run {so_far}"
 
 
-def _died(ranks: Mapping[int, Process | None]) -> str:
-    """The line about ranks that died before a run began, with their processes where known."""
-    words = []
-    for rank, process in ranks.items():
-        about = ["the server"] if rank == 0 else []
-        if process is not None:
-            about.append(f"PID {process.pid}")
-        words.append(f"{rank} ({', '.join(about)})" if about else str(rank))
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(words)} died before the run began; all ranks were ended"
+def _died(ranks: Sequence[str]) -> str:
+    return f"{_named(ranks)} died before the run began; all ranks were ended"
+
+
+def _named(ranks: Sequence[str]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}"
+
+
+def _ranks_below(mpirun: int) -> Iterator[tuple[int, Process]]:
+    """The ranks among the processes below mpirun, parents before their children; one just forked is none yet."""
+    import psutil  # only a launch needs it
+
+    with suppress(psutil.Error):
+        for child in psutil.Process(mpirun).children(recursive=True):
+            with suppress(psutil.Error, OSError):  # it may have ended
+                rank = rank_of(child.environ())
+                if rank is not None:
+                    yield rank, Process(this_machine(), child.pid, start_ticks(child.pid) or 0)
 
 
 def rank_of(environment: Mapping[str, str]) -> int | None:
     """Which rank a process is, from its environment; None if it is none."""
     numbers = (environment.get(name, "") for name in RANK_VARIABLES)
     return next((int(number) for number in numbers if number.isdecimal()), None)
-
-
-def _below(pid: int) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """The processes below a process, each with its environment; parents before their children."""
-    import psutil  # only a launch needs it
-
-    with suppress(psutil.Error):
-        for process in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.Error, OSError):  # it may have ended
-                yield process.pid, process.environ()
 
 
 def has_children(pid: int) -> bool:
@@ -322,20 +321,19 @@ class _SignalForwarder:
 
     def attach(self, mpirun: subprocess.Popen[str], listens: Callable[[], bool]) -> None:
         """Forward to this mpirun; a signal may have come already. `listens` says whether its ranks act on signals."""
-        self._mpirun, self._listens = mpirun, listens
+        self._mpirun = mpirun
+        self._listens = listens
         if self.first:
-            self._forward(mpirun)
+            self._forward(mpirun, again=False)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         again = self.first > 0
         self.first = self.first or number
-        if self._mpirun is not None and again:
-            self._end(self._mpirun)
-        elif self._mpirun is not None:
-            self._forward(self._mpirun)
+        if self._mpirun is not None:
+            self._forward(self._mpirun, again=again)
 
-    def _forward(self, mpirun: subprocess.Popen[str]) -> None:
-        if not self._listens():
+    def _forward(self, mpirun: subprocess.Popen[str], *, again: bool) -> None:
+        if again or not self._listens():
             self._end(mpirun)
             return
         mpirun.send_signal(signal.SIGUSR1)
