@@ -229,7 +229,7 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["diagnose", "tiny.h5"], "areabench.runfile.read.Run.__init__"),
         (["replay", "tiny.h5"], "areabench.transports.replay.Replay.replayed"),
         (["evaluate", "tiny.h5"], "areabench.transports.replay._evaluated"),
-        (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.cli.recover._save"),
+        (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.cli.recover._replayed"),
         (["theory", "tiny.toml"], "areabench.results.advice.find"),
         (["check", "tiny.toml"], "areabench.experiment.parse.load_experiment"),
         (["table", "grid"], "areabench.sweeps.read.open_finished"),

@@ -71,18 +71,19 @@ def _check_run(path: Path, experiment: Experiment, context: CommandContext) -> i
     state = ended_state(path, experiment)
     resumable = state is None and can_continue(path, experiment)
     if state is not None:
+        code = 0
         text = state.text
     elif resumable:
+        code = 4
         text = f"has not ended, and can continue from its checkpoint: {command_on('resume', path, experiment)}"
     else:
+        code = 1
         text = "holds no run of this experiment that has ended"
         with suppress(*DAMAGE):  # a changed number is an error: the file may hold what a new run would take hours for
             open_file(path).close()
             open_run(path).close()
     context.output.answer(lambda: f"{path}: {text}\n", lambda: {"file": path, "state": state, "can_go_on": resumable})
-    if resumable:
-        return 4
-    return 0 if state is not None else 1
+    return code
 
 
 COMMAND = Command(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from areabench.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from areabench.results.grouping import Comparison
     from areabench.results.statistics import SpreadName
     from areabench.sweeps.read import Result
 
@@ -46,114 +44,107 @@ def figures_options(parser: argparse.ArgumentParser) -> None:
 
 def figures_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Draw a sweep, or a split."""
-    formats = ("png", "svg") if options.format == "both" else (options.format,)
+    need_matplotlib("figures")
     notes: list[str] = []
     if options.folder is None:
-        drawn = _split_figure(options, context, formats)
+        drawn = _draw_split(options, context)
     elif options.overrides:
         raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
     else:
-        drawn, notes = _sweep_figures(options, formats)
+        drawn, notes = _draw_sweep(options)
     lines = [*(f"figure: {path}" for path in drawn), *(f"note: {note}" for note in notes)]
     context.output.answer(lambda: "".join(f"{line}\n" for line in lines), lambda: {"figures": drawn, "notes": notes})
     return 0
 
 
-def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple[list[Path], list[str]]:
+def _draw_sweep(options: argparse.Namespace) -> tuple[list[Path], list[str]]:
     """Draw quality over time, step-size sensitivity, staleness and times to the target of a sweep; files and notes."""
-    need_matplotlib("figures")
     from areabench.results.grouping import arrange
     from areabench.sweeps.choose import tuning_notes
     from areabench.sweeps.read import open_finished
+    from areabench.views import figures
+    from areabench.views.figures.style import save_pages
     from areabench.views.figures.targets import performance_profile, settings_to_profile
 
     output: Path = options.output or options.folder / "figures"
+    target = options.target
+    spread: SpreadName = options.spread or "interval"
     if output.suffix in (".png", ".svg") and not output.is_dir():
         raise UserError(f"--output {output}: a sweep has several figures; name a folder, or a file that ends in .pdf")
     (sweep,) = open_finished([options.folder])
-    results = sweep.results
-    step_sizes = read_step_sizes(options.step_sizes, results)
-    pages = arrange(results, sweep.tuned_keys)
-    figures = {
-        f"{name}{page.slug}": figure
-        for page in pages
-        for name, figure in _draw(page, step_sizes, options.target, options.spread or "interval").items()
-    }
+    step_sizes = read_step_sizes(options.step_sizes, sweep.results)
+    pages = arrange(sweep.results, sweep.tuned_keys)
+    drawn: dict[str, Figure] = {}
+    for page in pages:
+        drawn[f"curves{page.slug}"] = figures.quality_over_time(page, step_sizes, target, spread=spread)
+        drawn[f"sensitivity{page.slug}"] = figures.step_size_sensitivity(page, spread=spread)
+        drawn[f"staleness{page.slug}"] = figures.staleness(page, step_sizes)
+        if "test_accuracy" in page.quantities:
+            drawn[f"reached{page.slug}"] = figures.reached_over_time(page, step_sizes, target)
     if len(settings_to_profile(pages)) > 1:
-        figures["profile"] = performance_profile(pages, step_sizes, options.target)
+        drawn["profile"] = performance_profile(pages, step_sizes, target)
+    notes = tuning_notes(sweep)
     if output.suffix == ".pdf" and not output.is_dir():
-        from areabench.views.figures.style import save_pages
-
-        save_pages(figures.values(), output)
-        return [output], tuning_notes(sweep)
-    paths = {name: [output / f"{name}.{suffix}" for suffix in formats] for name in figures}
-    return [path for name, figure in figures.items() for path in _save(figure, paths[name])], tuning_notes(sweep)
+        save_pages(drawn.values(), output)
+        return [output], notes
+    return [path for name, figure in drawn.items() for path in _save(figure, output / name, options.format)], notes
 
 
-def _split_figure(options: argparse.Namespace, context: CommandContext, formats: Sequence[str]) -> list[Path]:
+def _draw_split(options: argparse.Namespace, context: CommandContext) -> list[Path]:
     """Draw how many samples of each class every client of an experiment, or of a sweep's first one, holds."""
-    output: Path = options.output or Path("runs") / f"{options.split.stem}-labels"
-    if output.is_dir():
-        raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
-    need_matplotlib("figures")
     from areabench.plugins.call import check_parts
     from areabench.results.label_counts import labels_held
     from areabench.sweeps.plan import load_sweep
     from areabench.views.figures.labels import draw_labels
+    from areabench.views.figures.style import save
 
+    output: Path = options.output or Path("runs") / f"{options.split.stem}-labels"
+    if output.is_dir():
+        raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
     members = load_sweep(options.split, options.overrides).members
     experiment = next(member.experiment for member in members if member.experiment is not None)
     check_parts(experiment, experiment.module_folders or ())
-    files = [output] if output.suffix else [output.with_suffix(f".{suffix}") for suffix in formats]
-    return _save(draw_labels(labels_held(experiment, options.split, context.cache), experiment), files)
+    figure = draw_labels(labels_held(experiment, options.split, context.cache), experiment)
+    if not output.suffix:
+        return _save(figure, output, options.format)
+    save(figure, output)
+    return [output]
+
+
+def _save(figure: Figure, path: Path, form: str) -> list[Path]:
+    """Save a figure under a name without suffix, in one file of each form; the files."""
+    from areabench.views.figures.style import save
+
+    forms = ("png", "svg") if form == "both" else (form,)
+    paths = [path.with_name(f"{path.name}.{each}") for each in forms]
+    for each in paths:
+        save(figure, each)
+    return paths
 
 
 def read_step_sizes(texts: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
     """Step sizes by method, from METHOD=ALPHA; each must have been run."""
-    return dict(_read_step_size(text, results) for text in texts)
-
-
-def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
     from areabench.methods import METHODS
 
-    method, _, number = text.partition("=")
     methods = [result.experiment.method for result in results]
     known = list(dict.fromkeys([*METHODS, *(settings.name for settings in methods)]))
-    if method not in known:
-        raise UserError(
-            f"--step-size {text}: '{method}' is not a method; write METHOD=ALPHA with METHOD one of {', '.join(known)}"
-        )
-    try:
-        step_size = float(number)
-    except ValueError:
-        step_size = math.nan
-    run = sorted({settings.step_size for settings in methods if settings.name == method})
-    if step_size not in run:
-        shown = ", ".join(f"{value:g}" for value in run) or "none"
-        raise UserError(f"--step-size {text}: '{number}' is not a step size that was run; those of {method}: {shown}")
-    return method, step_size
-
-
-def _draw(page: Comparison, step_sizes: Mapping[str, float], target: float, spread: SpreadName) -> dict[str, Figure]:
-    """Figures of one page, by name."""
-    from areabench.views import figures
-
-    drawn = {
-        "curves": figures.quality_over_time(page, step_sizes, target, spread=spread),
-        "sensitivity": figures.step_size_sensitivity(page, spread=spread),
-        "staleness": figures.staleness(page, step_sizes),
-    }
-    if "test_accuracy" in page.quantities:
-        drawn["reached"] = figures.reached_over_time(page, step_sizes, target)
-    return drawn
-
-
-def _save(figure: Figure, paths: list[Path]) -> list[Path]:
-    from areabench.views.figures.style import save
-
-    for path in paths:
-        save(figure, path)
-    return paths
+    found = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name not in known:
+            raise UserError(
+                f"--step-size {text}: '{name}' is not a method; write METHOD=ALPHA with METHOD one of "
+                f"{', '.join(known)}"
+            )
+        step_sizes = sorted({settings.step_size for settings in methods if settings.name == name})
+        try:
+            found[name] = step_sizes[step_sizes.index(float(number))]
+        except ValueError:  # no number, or one that was not run
+            shown = ", ".join(f"{value:g}" for value in step_sizes) or "none"
+            raise UserError(
+                f"--step-size {text}: '{number}' is not a step size that was run; those of {name}: {shown}"
+            ) from None
+    return found
 
 
 COMMAND = Command(

@@ -186,13 +186,15 @@ def _hint(options: argparse.Namespace, others: Sequence[str]) -> str:
     from areabench.cli.completion import override_words
 
     name, _, value = others[0].lstrip("-").partition("=")
-    asked = name.replace("-", "_")
     value = value or next((word for word in others[1:2] if not word.startswith("--")), "VALUE")
-    keys = dict.fromkeys(word.partition("=")[0] for word in override_words())
-    near = difflib.get_close_matches(asked, [*keys, *(key.rpartition(".")[2] for key in keys)], n=1, cutoff=0.8)
-    meant = [key for key in keys if near and near[0] in (key, key.rpartition(".")[2])]
-    choices = " or ".join(f"--set {key}={value}" for key in sorted(meant, key=lambda key: key.count(".")))
-    return f"; a key of the experiment is set by {choices}" if meant else ""
+    keys = {word.partition("=")[0] for word in override_words()}
+    names = [*keys, *(key.rpartition(".")[2] for key in keys)]
+    near = difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=0.8)
+    meant = [key for key in keys if near and f".{key}".endswith(f".{near[0]}")]
+    if not meant:
+        return ""
+    choices = " or ".join(f"--set {key}={value}" for key in sorted(meant, key=lambda key: (key.count("."), key)))
+    return f"; a key of the experiment is set by {choices}"
 
 
 class _Stopped(BaseException):

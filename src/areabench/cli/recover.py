@@ -38,9 +38,11 @@ def recover_command(options: argparse.Namespace, context: CommandContext) -> int
     from tempfile import TemporaryDirectory
 
     from areabench.runfile.lock import Claim
+    from areabench.runfile.recover import RecoveryLimits
     from areabench.views.json import plain
 
-    path, output = options.run, options.output
+    path = options.run
+    output = options.output
     if not path.is_file():
         raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
     if output.exists() and output.samefile(path):
@@ -49,7 +51,16 @@ def recover_command(options: argparse.Namespace, context: CommandContext) -> int
     try:
         with _locked(path), TemporaryDirectory(prefix=f".{output.name}.", dir=claim.making.parent) as folder:
             made = Path(folder) / "saved.h5"  # no other user may read that folder
-            saved, remark = _save(path, made, context)
+            saved = _in_a_process(path, made, None)
+            remark = ""
+            try:
+                outcome = _replayed(made, context)
+            except (UserError, RunFailure, MemoryError) as error:
+                remark = f"; not replayed: {str(error).removeprefix(f'{made}: ')}"  # a name that nobody gave
+            else:
+                if outcome is not None and outcome.difference is not None:
+                    remark = f"; then a replay differs: {outcome.difference.what}"
+                    saved = _in_a_process(path, made, RecoveryLimits(outcome.difference.event, outcome.snapshots))
             if not saved.events and not saved.snapshots:
                 raise RunFileError(f"{path}: nothing can be saved: {saved.text}{remark}; run the experiment again")
             made.replace(claim.making)
@@ -85,21 +96,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _save(path: Path, made: Path, context: CommandContext) -> tuple[Recovery, str]:
-    """What was saved, and what a replay of it found."""
-    from areabench.runfile.recover import RecoveryLimits
-
-    saved = _in_a_process(path, made, None)
-    try:
-        outcome = _replayed(made, context)
-    except (UserError, RunFailure, MemoryError) as error:
-        return saved, f"; not replayed: {str(error).removeprefix(f'{made}: ')}"  # a name that nobody gave
-    if outcome is None or outcome.difference is None:
-        return saved, ""
-    again = _in_a_process(path, made, RecoveryLimits(outcome.difference.event, outcome.snapshots))
-    return again, f"; then a replay differs: {outcome.difference.what}"
 
 
 def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +11,7 @@ from areabench.cli.options import force_option, json_option, progress_option, se
 from areabench.errors import UserError
 
 if TYPE_CHECKING:
-    from areabench.progress import Style, SweepProgress
     from areabench.results.statistics import SpreadName
-    from areabench.views.report.sources import Sources
 
 
 def report_options(parser: argparse.ArgumentParser) -> None:
@@ -56,10 +53,27 @@ def report_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Write the page of some runs and sweeps."""
     from areabench import __version__
     from areabench.files import refuse_existing, write_text
+    from areabench.progress import SweepProgress
     from areabench.views.report.page import build_report, counts_text, page_text
+    from areabench.views.report.sources import gather
 
     refuse_existing(options.output, force=options.force)
-    sources = _gather(options.paths, context.progress)
+    lines: dict[int, SweepProgress] = {}
+
+    def show(runs: int) -> None:
+        if runs not in lines:
+            for line in lines.values():
+                line.close()  # the terminal has room for one
+            lines[runs] = SweepProgress(runs, runs, context.progress)
+        lines[runs].add(1, 0, 1.0)
+
+    try:
+        sources = gather(options.paths, show)
+    finally:
+        for line in lines.values():
+            line.close()
+    if not sources.trials and not sources.absent:
+        raise UserError(f"{options.paths[0]}: there is no run to report; give run files, or the folder of a sweep")
     spread: SpreadName = options.spread or "interval"
     page = build_report(sources, context.cache, options.target, options.title, options.timeline, __version__, spread)
     text = page_text(page)
@@ -70,30 +84,6 @@ def report_command(options: argparse.Namespace, context: CommandContext) -> int:
         lambda: {"page": options.output, "bytes": size, "runs": len(sources.trials), "absent": sources.absent},
     )
     return 0
-
-
-def _gather(paths: Sequence[Path], style: Style) -> Sources:
-    """Read everything, with a progress line."""
-    from areabench.progress import SweepProgress
-    from areabench.views.report.sources import gather
-
-    lines: dict[int, SweepProgress] = {}
-
-    def show(runs: int) -> None:
-        if runs not in lines:
-            for line in lines.values():
-                line.close()  # the terminal has room for one
-            lines[runs] = SweepProgress(runs, runs, style)
-        lines[runs].add(1, 0, 1.0)
-
-    try:
-        sources = gather(paths, show)
-    finally:
-        for line in lines.values():
-            line.close()
-    if not sources.trials and not sources.absent:
-        raise UserError(f"{paths[0]}: there is no run to report; give run files, or the folder of a sweep")
-    return sources
 
 
 COMMAND = Command(

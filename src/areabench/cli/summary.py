@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from areabench.cli import Command, CommandContext, need_matplotlib
@@ -21,61 +20,47 @@ def summary_options(parser: argparse.ArgumentParser) -> None:
 
 def summary_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print a table of runs and draw them."""
+    from contextlib import ExitStack
+
     import numpy as np
 
-    with np.errstate(over="ignore", invalid="ignore"):  # a file may hold any numbers
-        paths = list(_run_files(options.runs))
-        _print_summary(paths, options.target, context)
-        if options.plot is not None:
-            _plot(paths, options.target, options.plot)
-            context.output.remark(f"plot: {options.plot}")
-    return 0
-
-
-def _run_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Run files, and those in folders, by name."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        inside = sorted(path.glob("*.h5"))
-        if not inside:
-            raise UserError(f"{path}: holds no run file (.h5); give run files, or a folder of them")
-        yield from inside
-
-
-def _print_summary(paths: Sequence[Path], target: float, context: CommandContext) -> None:
     from areabench.experiment.labels import difference_words
     from areabench.runfile.read import open_run
     from areabench.views.text import summary_table
 
-    summaries = []
-    experiments = []
-    for path in paths:
-        with open_run(path) as recorded:  # one at a time: a folder may hold thousands
-            summaries.append(recorded.summary(target))
-            experiments.append(recorded.experiment)
-    in_one_folder = len({path.parent for path in paths}) == 1
-    files = [path.name if in_one_folder else str(path) for path in paths]
-    settings = difference_words(experiments)
+    target = options.target
+    paths: list[Path] = []
+    for path in options.runs:
+        found = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+        if not found:
+            raise UserError(f"{path}: holds no run file (.h5); give run files, or a folder of them")
+        paths += found
+    with np.errstate(over="ignore", invalid="ignore"):  # a file may hold any numbers
+        summaries = []
+        experiments = []
+        for path in paths:
+            with open_run(path) as recorded:  # one at a time: a folder may hold thousands
+                summaries.append(recorded.summary(target))
+                experiments.append(recorded.experiment)
+        in_one_folder = len({path.parent for path in paths}) == 1
+        files = [path.name if in_one_folder else str(path) for path in paths]
+        settings = difference_words(experiments)
 
-    def record() -> object:
-        from areabench.views.json import summary_record  # with comparisons, which no text needs
+        def record() -> object:
+            from areabench.views.json import summary_record  # with comparisons, which no text needs
 
-        return {"target_accuracy": target, "runs": list(map(summary_record, paths, summaries, settings))}
+            return {"target_accuracy": target, "runs": list(map(summary_record, paths, summaries, settings))}
 
-    context.output.answer(lambda: summary_table(summaries, target, files, settings), record)
+        context.output.answer(lambda: summary_table(summaries, target, files, settings), record)
+        if options.plot is not None:
+            need_matplotlib(f"--plot {options.plot}")
+            from areabench.views import figures
 
-
-def _plot(paths: Sequence[Path], target: float, plot: Path) -> None:
-    need_matplotlib(f"--plot {plot}")
-    from contextlib import ExitStack
-
-    from areabench.runfile.read import open_run
-    from areabench.views import figures
-
-    with ExitStack() as stack:
-        figures.save(figures.quality([stack.enter_context(open_run(path)) for path in paths], target), plot)
+            with ExitStack() as stack:
+                runs = [stack.enter_context(open_run(path)) for path in paths]
+                figures.save(figures.quality(runs, target), options.plot)
+            context.output.remark(f"plot: {options.plot}")
+    return 0
 
 
 COMMAND = Command("runs/demo --plot runs.png", summary_options, summary_command)
