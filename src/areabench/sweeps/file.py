@@ -8,21 +8,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import anchored, path_keys_of
 from areabench.plugins.paths import joined_folders
-from areabench.settings.keys import NO_SETTINGS
-from areabench.settings.parse import Location, apply_overrides, hints_of, overridden_keys, records_of, shown, unknown
+from areabench.settings.keys import NO_SETTINGS, key
+from areabench.settings.parse import (
+    Location,
+    apply_overrides,
+    hints_of,
+    overridden_keys,
+    read_record,
+    records_of,
+    shown,
+    unknown,
+)
 from areabench.settings.toml import block, key_text, literal, read_text, read_toml
 from areabench.sweeps.tune import Tune, read_tune
 
 MOST_RUNS = 100_000
 SEEDS = 2**32
 _ANY = "*"  # what a function of the user's own takes as keyword arguments
-_SWEEP_KEYS = ("title", "trials", "grid")
 
 Table = dict[str, Any]  # as TOML reads it
 
@@ -33,6 +42,15 @@ class Axis:
 
     key: str
     values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Section:
+    """The section [sweep]."""
+
+    title: str = key("title of its tables and figures", "")
+    trials: int = key("trials of each point of the grids", 1, minimum=1, maximum=MOST_RUNS)
+    grid: tuple[Axis, ...] = ()  # is read apart
 
 
 @dataclass(frozen=True)
@@ -84,16 +102,24 @@ def check_sweep(table: Table, place: Location) -> SweepFile:
     base = {name: value for name, value in table.items() if name not in ("sweep", "tune")}
     section = table.get("sweep", {"trials": 1})
     inner = place.inner("sweep")
-    if not isinstance(section, dict):
-        raise inner.error(f"{shown(section)} is a value; write it as a section [sweep]")
-    for name in section:
-        if name not in _SWEEP_KEYS:
-            raise inner.inner(name).error(unknown("key", name, _SWEEP_KEYS))
+    plain = section
+    if isinstance(section, dict):
+        plain = {name: value for name, value in section.items() if name != "grid"}
+    read: _Section = read_record(_Section, plain, inner)
     if "grid" not in section and "trials" not in section:
         raise inner.error("has neither trials nor a grid; add trials = 10, or a [[sweep.grid]] with lists of values")
-    trials = _whole_number(section.get("trials", 1), inner.inner("trials"))
-    grids = tuple(_read_grids(section["grid"], inner.inner("grid"))) if "grid" in section else ((),)
-    sweep = SweepFile(place, base, _read_title(section.get("title", ""), inner.inner("title")), trials, grids)
+    grids: list[tuple[Axis, ...]] = [()]
+    if "grid" in section:
+        written = section["grid"]
+        inside = inner.inner("grid")
+        if not isinstance(written, list) or not all(isinstance(grid, dict) for grid in written):
+            raise inside.error(
+                f"{shown(written)} is not a list of tables; write [[sweep.grid]], with two pairs of brackets"
+            )
+        if not written:
+            raise inside.error("is empty; add a [[sweep.grid]] with lists of values")
+        grids = [tuple(_read_axes(grid, "", inside)) for grid in written]
+    sweep = SweepFile(place, base, read.title, read.trials, tuple(grids))
     if "tune" in table:
         sweep = replace(sweep, tune=_read_tune(table["tune"], sweep))
     _check_size(sweep)
@@ -107,24 +133,23 @@ def _read_tune(section: Any, sweep: SweepFile) -> Tune:
     place = sweep.place.inner("tune")
     tune = read_tune(section, place, range(start, start + sweep.trials))
     varied = [axis.key for grid in sweep.grids for axis in grid]
-    for key in ("seed", *(one.key for one in tune.keys)):
-        if key in varied:
-            raise place.inner("keys").error(f"{key} is also in a grid; leave it out of one of the two")
+    for tuned in ("seed", *(one.key for one in tune.keys)):
+        if tuned in varied:
+            raise place.inner("keys").error(f"{tuned} is also in a grid; leave it out of one of the two")
     return tune
 
 
 def merged(base: Table, changes: Table) -> Table:
     """Tables with changes on top, key by key; a section whose `name` changes is replaced as a whole."""
     result = dict(base)
-    for key, value in changes.items():
-        old = base.get(key)
-        keep = isinstance(old, dict) and isinstance(value, dict) and not _renamed(old, value)
-        result[key] = merged(old, value) if keep and old is not None else value
+    for name, value in changes.items():
+        old = base.get(name)
+        if isinstance(old, dict) and isinstance(value, dict):
+            is_renamed = "name" in old and value.get("name", old["name"]) != old["name"]
+            result[name] = value if is_renamed else merged(old, value)
+        else:
+            result[name] = value
     return result
-
-
-def _renamed(old: Table, new: Table) -> bool:
-    return "name" in new and "name" in old and new["name"] != old["name"]
 
 
 # ---------------------------------------------------------------------------------------------------- extends
@@ -149,94 +174,65 @@ def _read_chain(path: Path, extended_by: tuple[Path, ...]) -> Table:
 
 
 def _anchored_grids(table: Table, folder: Path) -> Table:
-    """The table with the files that its grids name made absolute."""
+    """The table with the files that its grids name made absolute; grids of another shape are refused later."""
     sweep = table.get("sweep")
     if not isinstance(sweep, dict) or not isinstance(grids := sweep.get("grid"), list):
         return table
-    return {**table, "sweep": {**sweep, "grid": [_anchored_grid(grid, folder) for grid in grids]}}
-
-
-def _anchored_grid(grid: Any, folder: Path) -> Any:
-    for section, entries in list(grid.items()) if isinstance(grid, dict) else ():
-        names = path_keys_of(section)
-        if isinstance(entries, list):  # whole sections
-            grid = {**grid, section: [anchored({section: entry}, folder)[section] for entry in entries]}
-        for name in names if isinstance(entries, dict) else ():
-            if isinstance(files := entries.get(name), list):
-                paths = [anchored({section: {name: file}}, folder)[section][name] for file in files]
-                grid = {**grid, section: {**grid[section], name: paths}}
-    return grid
+    found = []
+    for grid in grids:
+        changed: Table = {}
+        for section, entries in grid.items() if isinstance(grid, dict) else ():
+            if isinstance(entries, list):  # whole sections
+                changed[section] = [anchored({section: entry}, folder)[section] for entry in entries]
+            elif isinstance(entries, dict):
+                changed[section] = dict(entries)
+                for name in path_keys_of(section) & entries.keys():
+                    if isinstance(files := entries[name], list):
+                        paths = [anchored({section: {name: file}}, folder)[section][name] for file in files]
+                        changed[section][name] = paths
+        found.append({**grid, **changed} if changed else grid)
+    return {**table, "sweep": {**sweep, "grid": found}}
 
 
 # ---------------------------------------------------------------------------------------------------- [sweep]
 
 
-def _whole_number(value: Any, place: Location) -> int:
-    if type(value) is not int or not 1 <= value <= MOST_RUNS:
-        raise place.error(f"{shown(value)} is not allowed; allowed is a whole number >= 1 and <= {MOST_RUNS}")
-    return value
-
-
-def _read_title(value: Any, place: Location) -> str:
-    if not isinstance(value, str) or not value.isprintable():
-        raise place.error(f"{shown(value)} is not allowed; allowed is a line of text")
-    return value
-
-
-def _read_grids(grids: Any, place: Location) -> Iterator[tuple[Axis, ...]]:
-    if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
-        raise place.error(f"{shown(grids)} is not a list of tables; write [[sweep.grid]], with two pairs of brackets")
-    if not grids:
-        raise place.error("is empty; add a [[sweep.grid]] with lists of values")
-    for grid in grids:
-        yield tuple(_read_axes(grid, "", place))
-
-
 def _read_axes(grid: Table, prefix: str, place: Location) -> Iterator[Axis]:
     """The leaves of a grid, in the order in which they are written."""
+    section = prefix.rstrip(".")
+    known = _known_keys()
     for name, leaf in grid.items():
-        key, inner = prefix + name, place.inner(name)
-        _check_key(prefix.rstrip("."), name, inner)
+        dotted = prefix + name
+        inner = place.inner(name)
+        if section not in known:
+            raise inner.error(f"{section} is a key, not a section; write {section} = [...]")
+        if name not in known[section] and _ANY not in known[section]:
+            raise inner.error(unknown("key" if section else "key or section", name, known[section]))
         if isinstance(leaf, dict):
-            yield from _read_axes(leaf, f"{key}.", inner)
+            yield from _read_axes(leaf, f"{dotted}.", inner)
             continue
         if not isinstance(leaf, list):
             raise inner.error(f"{shown(leaf)} is not a list; write [{literal(leaf)}]")
         if not leaf:
             raise inner.error("is an empty list; give at least one value, or remove the key")
-        _check_overridden(key, inner)
-        yield Axis(key, tuple(leaf))
+        for given in inner.overridden:
+            if f"{dotted}.".startswith(f"{given}.") or f"{given}.".startswith(f"{dotted}."):
+                raise Location(inner.source, (), inner.key).error(
+                    f"--set {given} names what the grid varies; leave one of the two out"
+                )
+        yield Axis(dotted, tuple(leaf))
 
 
-def _check_key(section: str, name: str, place: Location) -> None:
-    """An error for a key that no experiment has."""
-    known = _known_keys()
-    if section in known and known[section] == {_ANY}:
-        return
-    if section not in known:
-        raise place.error(f"{section} is a key, not a section; write {section} = [...]")
-    if name not in known[section]:
-        raise place.error(unknown("key" if section else "key or section", name, known[section]))
-
-
+@cache
 def _known_keys() -> Mapping[str, set[str]]:
     """The keys of each section, those of all its variants together; those on top under an empty name."""
     known = {"": {item.name for item in fields(Experiment)}}
     for item in fields(Experiment):
-        records = records_of(item, hints_of(Experiment)[item.name])
-        if records:
-            known[item.name] = {each.name for record in records for each in fields(record)}
-            tables = {each.name for record in records for each in fields(record) if each.default is NO_SETTINGS}
-            known |= {f"{item.name}.{name}": {_ANY} for name in tables}
+        if records := records_of(item, hints_of(Experiment)[item.name]):
+            keys = [each for record in records for each in fields(record)]
+            known[item.name] = {each.name for each in keys}
+            known |= {f"{item.name}.{each.name}": {_ANY} for each in keys if each.default is NO_SETTINGS}
     return known
-
-
-def _check_overridden(key: str, place: Location) -> None:
-    for given in place.overridden:
-        if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
-            raise Location(place.source, (), place.key).error(
-                f"--set {given} names what the grid varies; leave one of the two out"
-            )
 
 
 def _check_size(sweep: SweepFile) -> None:

@@ -84,28 +84,26 @@ def _check_metric(place: Location, metric: Metric, experiments: Sequence[Experim
 # ---------------------------------------------------------------------------------------------------- expanding
 
 
-def expand(file: SweepFile) -> Iterator[Member]:
+def expand(file: SweepFile) -> tuple[Member, ...]:
     """Every run once, trials innermost; of a tuned sweep the tuning runs, since the test runs depend on them."""
     if file.tune is None:
-        yield from _once(member for point in _grid_points(file) for member in _trials(file, point))
-        return
-    for group in candidates_of(file):
-        for point in group.points:
-            yield from members_at(file, group, point, file.tune.seeds)
+        members: dict[str, Member] = {}
+        for point in _grid_points(file):
+            for member in _trials(file, point):
+                members.setdefault(member.file, member)
+        return tuple(members.values())
+    return tuple(
+        member
+        for group in candidates_of(file)
+        for point in group.points
+        for member in members_at(file, group, point, file.tune.seeds)
+    )
 
 
 def _grid_points(file: SweepFile) -> Iterator[list[Axis]]:
     for grid in file.grids:
         for values in product(*(axis.values for axis in grid)):
             yield [Axis(axis.key, (value,)) for axis, value in zip(grid, values, strict=True)]
-
-
-def _once(members: Iterable[Member]) -> Iterator[Member]:
-    seen = set()
-    for member in members:
-        if member.file not in seen:
-            seen.add(member.file)
-            yield member
 
 
 @dataclass(frozen=True)

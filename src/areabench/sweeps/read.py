@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from areabench.engine.events import ENDED, Kind, State, Status
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
+from areabench.experiment.labels import flatten
 from areabench.files import check_checksum, with_checksum
 from areabench.plugins.modules import checksum, of_text
 from areabench.runfile.checksums import VerifiedRows, check_rows
@@ -270,7 +271,7 @@ class Tuning:
     @cached_property
     def results(self) -> tuple[Result, ...]:
         """The tuning runs that are done; they are read now."""
-        return _read_members(self.folder, self.plan)[0]
+        return tuple(_read_members(self.folder, self.plan)[0])
 
 
 @dataclass(frozen=True)
@@ -298,12 +299,40 @@ class Sweep:
     @property
     def _rows(self) -> list[dict[str, object]]:
         keys = dict.fromkeys(key for member in self.plan.members for key, _ in member.settings)
-        return [_row(result, keys) for result in self.results]
+        rows = []
+        for result in self.results:
+            given = dict(flatten(result.experiment))
+            end = {
+                "seed": result.experiment.seed,
+                "method": result.experiment.method.name,
+                "step_size": result.experiment.method.step_size,
+                "state": result.status.state.text,
+                "end_s": result.status.end_s,
+                "updates": result.status.updates,
+                "final_loss": result.final_loss,
+                "final_accuracy": result.final_accuracy,
+                "time_to_80_s": result.time_to_accuracy(80.0),
+                "file": result.path.name,
+            }
+            # None where the run's variant of the section has no such key
+            rows.append({key: given.get(key) for key in keys} | end)
+        return rows
 
     def columns(self) -> dict[str, Columns]:
         """Two tables by column: `runs`, as `frame`, and `metrics`, one row per snapshot of each run."""
-        measured = [_measured(result) for result in self.results]
-        metrics = {name: [value for each in measured for value in each[name]] for name in (measured or [{}])[0]}
+        metrics: dict[str, list[Any]] = {}
+        for result in self.results:
+            method = result.experiment.method
+            about = {
+                "file": result.path.name,
+                "method": method.name,
+                "step_size": method.step_size,
+                "seed": result.experiment.seed,
+            }
+            for name, value in about.items():
+                metrics.setdefault(name, []).extend([value] * len(result.time_s))
+            for name in ("time_s", "updates", "server_steps", "train_loss", "test_accuracy"):
+                metrics.setdefault(name, []).extend(getattr(result, name).tolist())
         return {"runs": columns_of(self._rows), "metrics": metrics}
 
     def to_parquet(self, folder: str | Path | None = None, *, force: bool = False) -> list[Path]:
@@ -327,14 +356,14 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
             plan = replace(plan, members=tuning.choice.tests(plan.file))
     results, missing = _read_members(folder, plan, progress)
     if tuning is not None and tuning.choice is None:  # there is nothing to show yet
-        results = ()
+        results = []
         missing = _to_be_run(missing)
     awaited = {member.file for member in missing}
     return Sweep(
         plan=plan,
-        results=results,
-        missing=missing,
-        failures=tuple(failure for failure in _all_failures(folder) if failure.file in awaited),
+        results=tuple(results),
+        missing=tuple(missing),
+        failures=tuple(failure for failure in read_failures(folder) if failure.file in awaited),
         folder=folder,
         transport=stored.transport,
         tuning=tuning,
@@ -343,24 +372,24 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
 
 def _read_members(
     folder: Path, plan: SweepPlan, progress: Callable[[int], object] | None = None
-) -> tuple[tuple[Result, ...], tuple[Member, ...]]:
+) -> tuple[list[Result], list[Member]]:
     """The results of a plan's runs, and the members without one."""
-    results, missing = [], []
+    results = []
+    missing = []
     for member in plan.members:
         if progress is not None:
             progress(len(plan.members))
-        experiment = member.experiment
-        found = None if experiment is None else read_ended(folder / member.file, experiment)
+        found = None if member.experiment is None else read_ended(folder / member.file, member.experiment)
         if found is None:
             missing.append(member)
         else:
             results.append(found)
-    return tuple(results), tuple(missing)
+    return results, missing
 
 
-def _to_be_run(members: Sequence[Member]) -> tuple[Member, ...]:
+def _to_be_run(members: Sequence[Member]) -> list[Member]:
     """Those of which something can come: a setting that makes no experiment is out, as one that diverges is."""
-    return tuple(member for member in members if member.experiment is not None)
+    return [member for member in members if member.experiment is not None]
 
 
 def with_tests(plan: SweepPlan, folder: Path) -> SweepPlan | None:
@@ -373,7 +402,7 @@ def with_tests(plan: SweepPlan, folder: Path) -> SweepPlan | None:
 def make_choice(plan: SweepPlan, folder: Path) -> None:
     """Choose from the tuning runs of a sweep, and write it down; nothing where one of them is not done."""
     assert plan.file is not None
-    results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))))
+    results, missing = _read_members(folder, replace(plan, members=expand(plan.file)))
     if not _to_be_run(missing):
         write_choice(folder, plan, choose_settings(plan.file, {one.path.name: one for one in results}))
 
@@ -408,9 +437,7 @@ class StoredSweep:
     def plan(self) -> SweepPlan:
         """The sweep expanded again."""
         file = self.file
-        return SweepPlan(
-            self.name, file.title, tuple(expand(file)), file.text(), file if file.tune is not None else None
-        )
+        return SweepPlan(self.name, file.title, expand(file), file.text(), file if file.tune is not None else None)
 
 
 def stored_text(plan: SweepPlan, transport: str) -> str:
@@ -433,59 +460,22 @@ def read_stored(folder: Path) -> StoredSweep:
     return StoredSweep(about["name"], about["transport"], check_sweep(table, Location(str(path))))
 
 
-def _all_failures(folder: Path) -> list[Failure]:
+def read_failures(folder: Path) -> list[Failure]:
     """The failures that the sweep and its shares list; each run once, with the reason that was written last."""
+    found = {}
     paths = [*folder.glob(f"{FAILURES}.csv"), *folder.glob(f"{FAILURES}-*-of-*.csv")]
-    paths.sort(key=lambda path: path.stat().st_mtime_ns)
-    listed = [each for path in paths for each in _read_failures(path)]
-    return list({failure.file: failure for failure in listed}.values())
-
-
-def _read_failures(path: Path) -> list[Failure]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            header, *rows = csv.reader(file)
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns):
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                header, *rows = csv.reader(file)
             if header != list(FAILURE_COLUMNS):
                 raise ValueError(f"its columns are {','.join(header)}")
-            failures = [Failure(name, reason) for name, reason, _ in rows]
-            if any(row != failure.row for row, failure in zip(rows, failures, strict=True)):
-                raise ValueError("a line does not have its checksum")
-            return failures
-    except (OSError, ValueError, csv.Error) as error:  # a ValueError also where a line has too many or few columns
-        raise RunFileError(f"{path}: is not a list of failures: {error}; remove it or run the sweep again") from error
-
-
-def _row(result: Result, keys: Iterable[str]) -> dict[str, object]:
-    """One row of the frame."""
-    experiment, method = result.experiment, result.experiment.method
-    return {key: _value(experiment, key) for key in keys} | {
-        "seed": experiment.seed,
-        "method": method.name,
-        "step_size": method.step_size,
-        "state": result.status.state.text,
-        "end_s": result.status.end_s,
-        "updates": result.status.updates,
-        "final_loss": result.final_loss,
-        "final_accuracy": result.final_accuracy,
-        "time_to_80_s": result.time_to_accuracy(80.0),
-        "file": result.path.name,
-    }
-
-
-def _measured(result: Result) -> dict[str, list[Any]]:
-    """The metrics of a run by column, with what tells the runs apart."""
-    method, count = result.experiment.method, len(result.time_s)
-    about = {"file": result.path.name, "method": method.name, "step_size": method.step_size}
-    about |= {"seed": result.experiment.seed}
-    series = ("time_s", "updates", "server_steps", "train_loss", "test_accuracy")
-    return {name: [value] * count for name, value in about.items()} | {
-        name: getattr(result, name).tolist() for name in series
-    }
-
-
-def _value(experiment: Experiment, key: str) -> object:
-    """What an experiment has under a dotted key; None where its variant of the section has no such key."""
-    value: object = experiment
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-    return value
+            for row in rows:
+                failure = Failure(row[0], row[1])
+                if row != failure.row:
+                    raise ValueError("a line does not have its checksum")
+                found[failure.file] = failure
+        except (OSError, ValueError, IndexError, csv.Error) as error:
+            told = f"is not a list of failures: {error}; remove it or run the sweep again"
+            raise RunFileError(f"{path}: {told}") from error
+    return list(found.values())
