@@ -33,7 +33,6 @@ from areabench.results.comparison import (
     histogram_distance,
     is_within,
     mean_of_counts,
-    most_different,
     order_of,
     pair,
     quantiles,
@@ -74,10 +73,6 @@ def test_a_limit_is_allowed_and_an_unknown_value_is_not() -> None:
     assert not is_within(EXACTLY_3, 2.99)
     assert not is_within(pair(math.nan, 1.0), 100.0)
     assert not is_within(pair(math.nan, math.nan), 100.0)
-
-
-def test_the_client_that_differs_most() -> None:
-    assert most_different(np.array([10, 40, 20]), np.array([11, 38, 25])) == 2
 
 
 def test_staleness_by_hand() -> None:

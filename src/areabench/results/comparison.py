@@ -75,7 +75,11 @@ def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
     at_first, at_second = _common(first, second)
     permutation = np.argsort(np.argsort(at_second))
     moved = np.abs(permutation - np.arange(len(permutation)))
-    place = first_difference(keys_first, keys_second)
+    shorter = min(len(keys_first), len(keys_second))
+    differ = np.flatnonzero(keys_first[:shorter] != keys_second[:shorter])
+    differs_at = None if len(keys_first) == len(keys_second) else shorter
+    if len(differ):
+        differs_at = int(differ[0])
     ends_s = np.append(first.time_s, first.time_s[-1:])  # the end of the first, where it is the beginning of the second
     return ArrivalOrder(
         common=len(at_first),
@@ -83,8 +87,8 @@ def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
         only_second=len(keys_second) - len(at_first),
         distance=discordance(permutation),
         places_moved=quantiles(moved),
-        differs_at=place,
-        differs_at_s=math.nan if place is None or not len(ends_s) else float(ends_s[place]),
+        differs_at=differs_at,
+        differs_at_s=math.nan if differs_at is None or not len(ends_s) else float(ends_s[differs_at]),
     )
 
 
@@ -98,15 +102,6 @@ def discordance(permutation: Integers) -> float:
     pairs = count * (count - 1) // 2
     tau = float(kendalltau(np.arange(count), permutation).statistic)
     return round((1 - tau) / 2 * pairs) / pairs  # a whole number of pairs: no rounding is left
-
-
-def first_difference(first: Integers, second: Integers) -> int | None:
-    """The first position where two sequences differ; the length of the shorter if it begins the longer one."""
-    shorter = min(len(first), len(second))
-    differ = np.flatnonzero(first[:shorter] != second[:shorter])
-    if len(differ):
-        return int(differ[0])
-    return None if len(first) == len(second) else shorter
 
 
 def _keys(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
@@ -205,7 +200,7 @@ class RunComparison:
 def compare_runs(first: Run, second: Run) -> RunComparison:
     """Compare two runs; raises UserError unless they are of one experiment and have ended."""
     check_same_experiment(first, second)
-    client = most_different(first.served, second.served)
+    client = int(np.argmax(np.abs(second.served - first.served)))
     data = None
     if first.experiment.data is not None:
         digests = [run.provenance.data_digest for run in (first, second)]
@@ -225,8 +220,8 @@ def compare_runs(first: Run, second: Run) -> RunComparison:
         staleness_distance=histogram_distance(first.staleness, second.staleness),
         order=order,
         shift=shift,
-        loss=_trajectory(first, second, "train_loss"),
-        accuracy=_trajectory(first, second, "test_accuracy"),
+        loss=_compared(first, second, "train_loss"),
+        accuracy=_compared(first, second, "test_accuracy"),
     )
 
 
@@ -236,10 +231,14 @@ def check_same_experiment(first: Run, second: Run) -> None:
         if run.status.state not in _COMPARED:
             raise UserError(f"{run.path}: is {run.status.state.text} ({run.status.reason}); compare runs that ended")
     if keys := differing_keys(first.experiment, second.experiment):
-        values = [dict(flatten(run.experiment)) for run in (first, second)]
-        shown = [["not set" if each.get(key) is None else str(each[key]) for each in values] for key in keys]
-        words = ", ".join(f"{key} ({' and '.join(pair)})" for key, pair in zip(keys, shown, strict=True))
-        raise UserError(f"{first.path} and {second.path}: differ in {words}; compare two runs of one experiment")
+        flat = [dict(flatten(run.experiment)) for run in (first, second)]
+        words = []
+        for key in keys:
+            values = ["not set" if each.get(key) is None else str(each[key]) for each in flat]
+            words.append(f"{key} ({' and '.join(values)})")
+        raise UserError(
+            f"{first.path} and {second.path}: differ in {', '.join(words)}; compare two runs of one experiment"
+        )
 
 
 def differing_keys(first: Experiment, second: Experiment) -> list[str]:
@@ -263,11 +262,6 @@ def is_within(pair: Pair, percent: float) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------- counts
-
-
-def most_different(first: Integers, second: Integers) -> int:
-    """The client whose number of updates differs most; shapes (clients,)."""
-    return int(np.argmax(np.abs(second - first)))
 
 
 def mean_of_counts(counts: Integers) -> float:
@@ -302,9 +296,9 @@ def curve_of(run: Run, column: Literal["train_loss", "test_accuracy"]) -> Curve:
     return Curve(run.snapshot_index["time_s"][: len(values)][there], values[there])
 
 
-def _trajectory(first: Run, second: Run, column: Literal["train_loss", "test_accuracy"]) -> Trajectory:
-    last = [run.metrics_array[column][-1] if len(run.metrics_array) else math.nan for run in (first, second)]
-    return trajectory(curve_of(first, column), curve_of(second, column), pair(float(last[0]), float(last[1])))
+def _compared(first: Run, second: Run, column: Literal["train_loss", "test_accuracy"]) -> Trajectory:
+    last = [float(run.metrics_array[column][-1]) if len(run.metrics_array) else math.nan for run in (first, second)]
+    return trajectory(curve_of(first, column), curve_of(second, column), pair(*last))
 
 
 def trajectory(first: Curve, second: Curve, final: Pair) -> Trajectory:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from areabench.results.retention import Rule, Selection, named_rule, rule_of
 from areabench.results.statistics import Quantity
 from areabench.sweeps.read import Result, Sweep
 from areabench.timing.rates import RateSettings, UniformRates
+
+Key = TypeVar("Key", bound=Hashable)
 
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
 
@@ -179,62 +181,79 @@ def comparisons_of(sweep: Sweep, rule: Rule, target: float = 80.0) -> tuple[Comp
 
     Methods that differ only in tuned keys are one.
     """
-    judged = [result for result in sweep.results if _is_judged(result)]
-    found = _group(sweep.plan.experiments, judged, rule_of(sweep, rule), target, sweep.tuned_keys)
+    judged = [
+        result
+        for result in sweep.results
+        if result.status.state == State.DIVERGED
+        or (result.status.state in (State.DONE, State.TARGET) and len(result.train_loss))
+    ]
+    found = _compared(sweep.plan.experiments, judged, rule_of(sweep, rule), target, sweep.tuned_keys)
     title = sweep.plan.title or sweep.plan.name
     note = "" if sweep.transport == "simulator" else ", in real time"
     if failed := len(sweep.failures):
-        note += f" ({failed:,} run{'' if failed == 1 else 's'} failed, see failures.csv)"
-    headings = [one.title if one.title.startswith(title) else f"{title}: {one.title}" for one in found]
+        note += f" ({failed:,} run{'s' * (failed > 1)} failed, see failures.csv)"
     return tuple(
-        replace(one, sweep=sweep.plan.name, heading=heading + note)
-        for one, heading in zip(found, headings, strict=True)
+        replace(
+            one,
+            sweep=sweep.plan.name,
+            heading=(one.title if one.title.startswith(title) else f"{title}: {one.title}") + note,
+        )
+        for one in found
     )
 
 
 def arrange(results: Iterable[Result], tuned: Sequence[str] = (), target: float = 80.0) -> tuple[Comparison, ...]:
     """All results to draw, with the methods that were run: settings and rates in their order, AREA always first."""
     found = list(results)
-    comparisons = _group([result.experiment for result in found], found, named_rule("all"), target, tuned)
-    return tuple(replace(one, entries=tuple(_in_legend_order(one))) for one in comparisons)
+    arranged = []
+    for one in _compared([result.experiment for result in found], found, named_rule("all"), target, tuned):
+        entries: list[Entry] = []
+        for row in one.rows.values():
+            run = [entry for entry in row if entry.cells]
+            entries += sorted(run, key=lambda entry: [*METHODS, entry.method.name].index(entry.method.name))
+        arranged.append(replace(one, entries=tuple(entries)))
+    return tuple(arranged)
 
 
-def _in_legend_order(comparison: Comparison) -> Iterable[Entry]:
-    for row in comparison.rows.values():
-        run = [entry for entry in row if entry.cells]
-        yield from sorted(run, key=lambda entry: [*METHODS, entry.method.name].index(entry.method.name))
-
-
-def _is_judged(result: Result) -> bool:
-    """Whether a run ended by itself and has a quality to show, or diverged."""
-    ended = result.status.state in (State.DONE, State.TARGET) and len(result.train_loss) > 0
-    return ended or result.status.state == State.DIVERGED
-
-
-def _group(
+def _compared(
     planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float, tuned: Sequence[str]
-) -> tuple[Comparison, ...]:
+) -> list[Comparison]:
     """One comparison per setting of the planned experiments, in their order."""
     setting = _settings_of([*planned, *(result.experiment for result in results)])
-    asked: dict[Experiment, list[Experiment]] = {}
-    for experiment in planned:
-        asked.setdefault(setting[experiment], []).append(experiment)
-    done: dict[Experiment, list[Result]] = defaultdict(list)
-    for result in results:
-        done[setting[result.experiment]].append(result)
-    return tuple(
+    groups = _grouped(planned, results, lambda experiment: setting[experiment])
+    settings = list(groups)
+    return [
         Comparison(
             title=title,
-            experiment=asked[each][0],
+            experiment=runs.planned[0],
             differences=differences,
-            entries=tuple(_entries(asked[each], done[each], rule, target, tuned)),
+            entries=tuple(_entries(runs, rule, target, tuned)),
             rule=rule,
             target=target,
-            planned=len(asked[each]),
-            done=len(done[each]),
+            planned=len(runs.planned),
+            done=len(runs.results),
         )
-        for each, title, differences in zip(asked, titles(list(asked)), _differences(list(asked)), strict=True)
-    )
+        for runs, title, differences in zip(groups.values(), titles(settings), _differences(settings), strict=True)
+    ]
+
+
+class _Runs(NamedTuple):
+    """Runs that have something in common: the experiments that were asked for, and the results that there are."""
+
+    planned: list[Experiment]
+    results: list[Result]
+
+
+def _grouped(
+    planned: Iterable[Experiment], results: Iterable[Result], key: Callable[[Experiment], Key]
+) -> dict[Key, _Runs]:
+    """The runs by key, in the order of the plan."""
+    groups: dict[Key, _Runs] = defaultdict(lambda: _Runs([], []))
+    for experiment in planned:
+        groups[key(experiment)].planned.append(experiment)
+    for result in results:
+        groups[key(result.experiment)].results.append(result)
+    return groups
 
 
 def setting_of(experiment: Experiment) -> Experiment:
@@ -254,67 +273,57 @@ def _settings_of(experiments: Sequence[Experiment]) -> dict[Experiment, Experime
     return {one: replace(each, record=one.record) if each in twice else each for one, each in plain.items()}
 
 
-def _entries(
-    planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float, tuned: Sequence[str]
-) -> Iterable[Entry]:
+def _entries(runs: _Runs, rule: Rule, target: float, tuned: Sequence[str]) -> Iterator[Entry]:
     """One entry per rates setting and method setting of a comparison."""
     first: dict[tuple[str, str], Any] = {}
-    asked: dict[tuple[RateSettings, MethodSetting], list[Experiment]] = defaultdict(list)
-    for experiment in planned:
-        asked[experiment.rates, _method_setting(experiment, tuned, first)].append(experiment)
-    done: dict[tuple[RateSettings, MethodSetting], list[Result]] = defaultdict(list)
-    for result in results:
-        done[result.experiment.rates, _method_setting(result.experiment, tuned, first)].append(result)
-    settings = list(dict.fromkeys(setting for _, setting in asked))
+
+    def setting_of_method(experiment: Experiment) -> MethodSetting:
+        """What is compared; of tuned keys it has the value that the method had first, which `first` keeps."""
+        method = without_step_size(experiment.method)
+        aggregation = experiment.aggregation
+        same = {}
+        for key in tuned:
+            section, _, name = key.partition(".")
+            if section == "aggregation":
+                aggregation = first.setdefault((method.name, section), aggregation)
+            elif name != "step_size" and hasattr(method, name):
+                same[name] = first.setdefault((method.name, name), getattr(method, name))
+        return MethodSetting(replace(method, **same), aggregation)
+
+    groups = _grouped(*runs, lambda experiment: (experiment.rates, setting_of_method(experiment)))
+    settings = list(dict.fromkeys(setting for _, setting in groups))
     labels = contender_labels([one.method for one in settings], [one.aggregation for one in settings])
-    seeds = [experiment.seed for experiment in planned]
-    names: list[str] = []
-    for rates in dict.fromkeys(rates for rates, _ in asked):
-        names.clear()
-        for setting, label in zip(settings, labels, strict=True):
-            name = setting.method.name
-            there = done[rates, setting]
-            choice = rule.choose(there, seeds) if there else Selection((), ())
-            cells = _cells(asked[rates, setting], there, choice, target, tuned)
-            yield Entry(rates, setting, names.count(name), label, cells, choice.reason, choice.note)
-            names.append(name)
+    names = [setting.method.name for setting in settings]
+    variants = [names[:index].count(name) for index, name in enumerate(names)]
+    seeds = [experiment.seed for experiment in runs.planned]
+    for rates in dict.fromkeys(rates for rates, _ in groups):
+        for setting, label, variant in zip(settings, labels, variants, strict=True):
+            group = groups.get((rates, setting), _Runs([], []))
+            choice = rule.choose(group.results, seeds) if group.results else Selection((), ())
+            cells = tuple(_cells(group, choice, target, tuned))
+            yield Entry(rates, setting, variant, label, cells, choice.reason, choice.note)
 
 
-def _method_setting(experiment: Experiment, tuned: Sequence[str], first: dict[tuple[str, str], Any]) -> MethodSetting:
-    """What is compared; of tuned keys it has the value that the method had first, which `first` keeps."""
-    method = without_step_size(experiment.method)
-    aggregation = experiment.aggregation
-    names = [key.removeprefix("method.") for key in tuned if key.startswith("method.")]
-    values = {name: getattr(method, name) for name in names if name != "step_size" and hasattr(method, name)}
-    same = {name: first.setdefault((method.name, name), value) for name, value in values.items()}
-    if any(key.startswith("aggregation.") for key in tuned):
-        aggregation = first.setdefault((method.name, "aggregation"), aggregation)
-    return MethodSetting(replace(method, **same), aggregation)
-
-
-def _cells(
-    planned: Sequence[Experiment], results: Sequence[Result], choice: Selection, target: float, tuned: Sequence[str]
-) -> tuple[Cell, ...]:
+def _cells(runs: _Runs, choice: Selection, target: float, tuned: Sequence[str]) -> Iterator[Cell]:
     """What the rule keeps of one method under one rates setting, as far as there are trials to show."""
+    others = [key for key in tuned if key != "method.step_size"]
 
     def point_of(experiment: Experiment) -> tuple[float, str]:
-        return experiment.method.step_size, _tuned_words(experiment, tuned)
+        """The step size, and the other tuned settings that the experiment has, in words."""
+        flat = dict(flatten(experiment)) if others else {}
+        words = [f"{key.rpartition('.')[2]} = {word(flat[key])}" for key in others if key in flat]
+        return experiment.method.step_size, ", ".join(words)
 
-    shown: dict[tuple[float, str], list[Result]] = {}
-    for result in results:
-        if result.experiment.method.step_size in choice.step_sizes and result.experiment.seed in choice.seeds:
-            shown.setdefault(point_of(result.experiment), []).append(result)
-    asked = Counter(point_of(one) for one in set(planned) if one.seed in choice.seeds)
-    return tuple(
-        Cell(tuple(trials), max(asked[point], len(trials)), target, point[1]) for point, trials in sorted(shown.items())
-    )
-
-
-def _tuned_words(experiment: Experiment, tuned: Sequence[str]) -> str:
-    """The tuned settings of an experiment that has them, beside the step size."""
-    flat = dict(flatten(experiment)) if len(tuned) > ("method.step_size" in tuned) else {}
-    others = [key for key in tuned if key in flat and key != "method.step_size"]
-    return ", ".join(f"{key.rpartition('.')[2]} = {word(flat[key])}" for key in others)
+    planned = [one for one in set(runs.planned) if one.seed in choice.seeds]
+    shown = [
+        result
+        for result in runs.results
+        if result.experiment.method.step_size in choice.step_sizes and result.experiment.seed in choice.seeds
+    ]
+    for point, trials in sorted(_grouped(planned, shown, point_of).items()):
+        if trials.results:
+            most = max(len(trials.planned), len(trials.results))
+            yield Cell(tuple(trials.results), most, target, point[1])
 
 
 def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any], ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from areabench.methods import METHODS
-from areabench.methods.base import MethodSettings
 from areabench.settings.keys import Limits
 from areabench.settings.parts import name_of
 
@@ -35,22 +34,18 @@ class ListedMethod:
 
 def listed_methods() -> list[ListedMethod]:
     """All methods, in the order in which they are registered."""
-    return [_listed(record) for record in METHODS.values()]
-
-
-def _listed(record: type[MethodSettings]) -> ListedMethod:
-    summary = (record.__doc__ or "").partition("\n")[0]
-    return ListedMethod(
-        name_of(record), summary, record.chooses, record.limit, record.memory, record.paper, _keys(record)
-    )
-
-
-def _keys(record: type) -> tuple[MethodKey, ...]:
     found = []
-    for item in fields(record):
-        limits: Limits | None = item.metadata.get("limits")
-        if limits is not None:
-            given = isinstance(item.default, bool | int | float | str | tuple)
-            default = str(item.default) if given else ""
-            found.append(MethodKey(item.name, limits.doc, f"{limits.describe()} {limits.unit}".strip(), default))
-    return tuple(found)
+    for record in METHODS.values():
+        keys = []
+        for item in fields(record):
+            limits: Limits | None = item.metadata.get("limits")
+            if limits is not None:
+                default = str(item.default) if isinstance(item.default, bool | int | float | str | tuple) else ""
+                keys.append(MethodKey(item.name, limits.doc, f"{limits.describe()} {limits.unit}".strip(), default))
+        summary = (record.__doc__ or "").partition("\n")[0]
+        found.append(
+            ListedMethod(
+                name_of(record), summary, record.chooses, record.limit, record.memory, record.paper, tuple(keys)
+            )
+        )
+    return found

@@ -73,7 +73,7 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     The planned seeds are halved, so all methods are shown on the same ones. A step size with a diverged trial in the
     first half is out. The smaller of two equally good ones is kept.
     """
-    ordered = _ascending(seeds)
+    ordered = tuple(sorted(set(seeds)))
     if len(ordered) < 2:
         raise UserError(
             f"the best step size is chosen on half of the trials and shown on the others, but {len(ordered)} is "
@@ -83,7 +83,8 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     shown_on = ordered[len(ordered) // 2 :]
     validation = [result for result in results if result.experiment.seed in chosen_on]
     if not validation:
-        return Selection((), shown_on, f"none of the trials to choose on is done (seeds {_listed(chosen_on)})")
+        words = ", ".join(map(str, chosen_on))
+        return Selection((), shown_on, f"none of the trials to choose on is done (seeds {words})")
     scores = [
         (score_of(trials, metric, target), size)
         for size, trials in by_step_size(validation)
@@ -92,28 +93,22 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     if not scores:
         return Selection((), shown_on)
     best = min(scores)[1]
-    if not any(trial.experiment.seed in shown_on for trial in results if trial.experiment.method.step_size == best):
-        return Selection((), shown_on, f"none of the trials to show is done at {best:g} (seeds {_listed(shown_on)})")
-    sizes = [size for size, _ in by_step_size(results)]
-    at_edge = edges([(("step_size", size),) for size in sizes], (("step_size", best),))
+    tried = by_step_size(results)
+    if not any(trial.experiment.seed in shown_on for trial in dict(tried)[best]):
+        words = ", ".join(map(str, shown_on))
+        return Selection((), shown_on, f"none of the trials to show is done at {best:g} (seeds {words})")
+    at_edge = edges([(("step_size", size),) for size, _ in tried], (("step_size", best),))
     return Selection((best,), shown_on, note=", ".join(at_edge))
 
 
 def every(results: Sequence[Result], seeds: Sequence[int]) -> Selection:
     """All step sizes, all trials."""
-    return Selection(tuple(size for size, _ in by_step_size(results)), _ascending(seeds))
+    return Selection(tuple(size for size, _ in by_step_size(results)), tuple(sorted(set(seeds))))
 
 
 def by_step_size(results: Sequence[Result]) -> list[tuple[float, list[Result]]]:
     """Runs by step size, ascending."""
-    sizes = sorted({result.experiment.method.step_size for result in results})
-    return [(size, [result for result in results if result.experiment.method.step_size == size]) for size in sizes]
-
-
-def _ascending(seeds: Sequence[int]) -> tuple[int, ...]:
-    """Each once."""
-    return tuple(sorted(set(seeds)))
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
+    groups: dict[float, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.experiment.method.step_size, []).append(result)
+    return sorted(groups.items())

@@ -57,12 +57,14 @@ def cell_values(comparisons: Sequence[Comparison]) -> Iterator[CellValues]:
 
 
 def _values(comparison: Comparison, method: str, cell: Cell) -> Iterator[object]:
+    """The values of a cell in the order of CELL_COLUMNS."""
     experiment = cell.experiment
-    yield from (comparison.sweep, comparison.title, experiment.clients.count, experiment.clients.local_steps)
-    yield from (describe_split(experiment.split), experiment.rates.describe())
-    yield from (experiment.stop.horizon_s, experiment.record.interval_s, method, cell.step_size, cell.tuned or None)
-    yield from (comparison.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target)
-    yield from (cell.reach.reached, cell.reach.mean_s, cell.reach.rho)
+    yield from (
+        comparison.sweep, comparison.title, experiment.clients.count, experiment.clients.local_steps,
+        describe_split(experiment.split), experiment.rates.describe(), experiment.stop.horizon_s,
+        experiment.record.interval_s, method, cell.step_size, cell.tuned or None, comparison.rule.name, cell.planned,
+        len(cell.results), cell.diverged, cell.target, cell.reach.reached, cell.reach.mean_s, cell.reach.rho,
+    )  # fmt: skip
     for spread in (cell.accuracy, cell.loss):
         yield from (None, None, None) if spread is None else (spread.mean, spread.minimum, spread.maximum)
     for spread in (cell.accuracy, cell.loss, cell.rho):
