@@ -176,7 +176,7 @@ def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> No
     stage.update(0.5, 0, [2, 2])
     stage.conductor.discard(stage.message(1, [4, 0]), 11.0)
     assert (stage.server.iteration, stage.conductor.updates, len(stage.orders)) == (1, 1, 3)
-    status = stage.recorder.status(State.DONE, "")
+    status = stage.recorder.tally.status(State.DONE, "")
     assert (status.updates, status.discarded, status.server_steps) == (1, 1, 0)
     events, _, _ = stage.close()
     assert events["kind"].tolist() == [Kind.UPDATE, Kind.DISCARDED]

@@ -248,7 +248,7 @@ def test_what_is_written_is_read(recorder: Recorder) -> None:
 
 
 def test_a_run_that_did_not_end_is_judged_by_its_events(recorder: Recorder) -> None:
-    recorder.set_status(recorder.status(State.FAILED, "why"))
+    recorder.set_status(recorder.tally.status(State.FAILED, "why"))
     recorder.close()
     with open_run(recorder.path) as run:
         assert run.diagnosis is None

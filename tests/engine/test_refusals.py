@@ -138,7 +138,7 @@ def test_a_spoilt_update_is_refused_and_its_client_works_again(
     stage.send(0)  # to (4, 0)
     np.testing.assert_allclose(stage.server.model, START + (np.array([-2.0, 2.0]) + [-4.0, 0.0]) / 3)
     assert stage.deviation < 1e-12
-    status = stage.recorder.status(State.DONE, "")
+    status = stage.recorder.tally.status(State.DONE, "")
     assert (status.updates, status.refused, status.server_steps) == (2, 1, 1)
     events = stage.events()
     assert events["kind"].tolist() == [Kind.REFUSED, Kind.UPDATE, Kind.UPDATE, Kind.STEP]
@@ -160,7 +160,7 @@ def test_the_invariant_holds_through_many_refusals(stage: Stage) -> None:
         spoilt = number % 5 in (1, 2)
         stage.send(int(generator.integers(3)), with_entry(math.nan) if spoilt else lambda update: update)
         assert stage.deviation < 1e-12
-    status = stage.recorder.status(State.DONE, "")
+    status = stage.recorder.tally.status(State.DONE, "")
     assert (status.updates, status.refused) == (36, 24)
 
 

@@ -208,7 +208,7 @@ def test_a_rule_that_does_not_step_leaves_the_counters() -> None:
     assert table.counters() == (3, 0)
     assert table.server.updates_since_step == 3
     assert [(event.iteration, event.version) for event in table.recorder.events] == [(k, 0) for k in (1, 2, 2, 3, 3)]
-    assert table.recorder.status(State.DONE, "").server_steps == 0
+    assert table.recorder.tally.status(State.DONE, "").server_steps == 0
     assert table.holds(0) == ([8], 0, 3)  # answered all the same
 
 

@@ -235,7 +235,7 @@ def test_rows_are_written_before_the_status_done(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("areabench.runfile.checksums.ChecksumLog.append", refuse)
     with pytest.raises(WriteFailure):
-        recorder.set_status(recorder.status(State.DONE, "horizon"))
+        recorder.set_status(recorder.tally.status(State.DONE, "horizon"))
     recorder.close()
     with open_run(recorder.path) as run:
         assert run.status.state == State.FAILED
@@ -402,7 +402,7 @@ def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None
             if row["event"] > kept:
                 going_on.snapshot(row["time_s"], row["version"], model, average, row["event"])
         assert sum(len(block) for block in going_on.model_blocks()) == snapshots
-        going_on.set_status(going_on.status(State.DONE, run.status.reason, run.status.end_s))
+        going_on.set_status(going_on.tally.status(State.DONE, run.status.reason, run.status.end_s))
         going_on.close()
         with open_run(path) as again:
             assert again.status == run.status

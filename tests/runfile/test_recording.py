@@ -172,10 +172,10 @@ def test_counts_are_written_once_at_the_end(tmp_path: Path) -> None:
     recorder = begun(tmp_path / "run.h5", "record.events=false")
     for client in (0, 1, 1):
         recorder.tally.count(Kind.UPDATE, 1.0, client, client)
-    recorder.set_status(recorder.status(State.RUNNING, ""))
+    recorder.set_status(recorder.tally.status(State.RUNNING, ""))
     with open_run(recorder.path) as run:
         assert not len(run.served)
-    recorder.set_status(recorder.status(State.DONE, ""))
+    recorder.set_status(recorder.tally.status(State.DONE, ""))
     recorder.close()
     with open_run(recorder.path) as run:
         assert (run.served.tolist(), run.staleness.tolist()) == ([1, 2], [1, 2])
@@ -198,7 +198,7 @@ def test_the_last_model_is_written_once_where_it_is_the_only_one(tmp_path: Path)
     assert [vector[0] for vector in recorder.held.models] == [0.0, 1.0, 2.0]
     assert [vector[0] for vector in recorder.held.averages] == [10.0, 11.0, 12.0]
     assert [len(block) for block in recorder.average_blocks()] == [3]
-    recorder.set_status(recorder.status(State.DONE, ""))
+    recorder.set_status(recorder.tally.status(State.DONE, ""))
     recorder.close()
     with open_run(recorder.path) as run:
         assert (run.rows("snapshots/model", slice(None)).tolist(), run.model(-1).tolist()) == ([[2.0, 2.0]], [2.0, 2.0])
@@ -285,10 +285,10 @@ def test_a_status_says_first_why_the_run_failed(
 
     monkeypatch.setattr(ChecksumLog, "append", full)
     if state == State.FAILED:
-        recorder.set_status(recorder.status(state, "client 1 failed"))
+        recorder.set_status(recorder.tally.status(state, "client 1 failed"))
     else:
         with pytest.raises(WriteFailure):
-            recorder.set_status(recorder.status(state, "horizon"))
+            recorder.set_status(recorder.tally.status(state, "horizon"))
     monkeypatch.undo()
     recorder.close()
     with open_run(recorder.path) as run:

@@ -288,7 +288,7 @@ def test_a_status_that_cannot_be_written_is_reported(recorder: Recorder, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(recorder._claim, "write", gone)
         with pytest.raises(WriteFailure, match=r"run\.h5: cannot take its status: Input/output error"):
-            recorder.set_status(recorder.status(State.DONE, ""))
+            recorder.set_status(recorder.tally.status(State.DONE, ""))
 
 
 def test_a_busy_server_writes_only_full_buffers(recorder: Recorder) -> None:
@@ -331,8 +331,8 @@ def test_status_counts(recorder: Recorder) -> None:
     for kind in (Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.DISCARDED, Kind.DISCARDED):
         recorder.tally.count(kind, 2.5)
     assert recorder.tally.events == 6
-    assert recorder.status(State.FAILED, "why") == Status(State.FAILED, "why", 2.5, 3, 2, 1)
-    assert recorder.status(State.DONE, "end", 4.0).end_s == 4.0
+    assert recorder.tally.status(State.FAILED, "why") == Status(State.FAILED, "why", 2.5, 3, 2, 1)
+    assert recorder.tally.status(State.DONE, "end", 4.0).end_s == 4.0
 
 
 def test_covers(recorder: Recorder) -> None:
@@ -346,7 +346,7 @@ def test_covers(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_every_state_comes_back(state: State, recorder: Recorder) -> None:
-    recorder.set_status(recorder.status(state, "because"))
+    recorder.set_status(recorder.tally.status(state, "because"))
     with open_run(recorder.path) as opened:
         assert (opened.status.state, opened.status.reason) == (state, "because")
 
@@ -367,9 +367,9 @@ def test_a_write_that_fails_ends_the_run_with_a_remedy(
     recorder.event(an_event())
     with pytest.raises(RunFailure, match=r"run.h5: cannot be written any more: [^\n]*; make room or choose another"):
         recorder.flush()
-    recorder.set_status(recorder.status(State.FAILED, "no room"))
+    recorder.set_status(recorder.tally.status(State.FAILED, "no room"))
     with pytest.raises(RunFailure, match="was given up"):
-        recorder.set_status(recorder.status(State.DONE, "end"))
+        recorder.set_status(recorder.tally.status(State.DONE, "end"))
     monkeypatch.undo()
     recorder.close()
     with open_run(recorder.path) as opened:

@@ -66,7 +66,7 @@ for line in sys.stdin:
         recorder.flush()
         print("ready", flush=True)
     elif word == "end":
-        recorder.set_status(recorder.status(State[rest[0]], "told so", 4.0))
+        recorder.set_status(recorder.tally.status(State[rest[0]], "told so", 4.0))
         recorder.close()
         print("ready", flush=True)
 """

@@ -1,8 +1,8 @@
 """One run from start to end, on any clock: feeds the server, records events and snapshots, decides when to stop.
 
 A transport owns time and messages. It calls `start`, then `update` or `timer` for what happens, asks `ended` in
-between, and calls `finish` at the end. Until `next_check_s` nothing but updates is to be expected, and `ended` need not
-be asked.
+between, and calls `finish` at the end. Until `next_check_s` nothing but updates can happen, and `ended` need not be
+asked.
 """
 
 from __future__ import annotations
@@ -71,10 +71,6 @@ class Recording(Protocol):
         """Write what has waited for long."""
         ...
 
-    def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
-        """A status with the counts so far."""
-        ...
-
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
         """Why the run ends because of its model after a server step; empty where it does not."""
         ...
@@ -106,39 +102,47 @@ class Conductor:
 
         `deliver_first` delivers the orders of the start where they are alike; None: one by one.
         """
-        self._stop, self._record, self._faults = experiment.stop, experiment.record, experiment.faults
-        self._clients = experiment.clients.count
-        self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
-        self._deliver, self._deliver_first, self._clock, self._payload = deliver, deliver_first, clock, payload
-        self._grid_number, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
-        self._grid_s = 0.0 if self._record.snapshots == "grid" else math.inf  # the time of the grid's next point
-        self._iterations = math.inf if self._stop.iterations is None else self._stop.iterations
-        self._over_s: float | None = None  # when an event ended the run
-        self._watched = self._stop.has_target
-        self._diverged = ""
-        self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
-        self.next_check_s = -math.inf
-        self.updates = 0
-        self.service_s = 0.0  # how long the server took to answer the last update
-        self._open_orders = OpenOrders()
         privacy = experiment.privacy
+        self._stop = experiment.stop
+        self._record = experiment.record
+        self._faults = experiment.faults
+        self._clients = experiment.clients.count
         self._masked = privacy is not None  # updates have no checksum that anybody could compare
         self._refuses_outside = privacy is not None and privacy.outside == "refuse"
+        self._server = server
+        self._criterion = criterion
+        self._recorder = recorder
+        self._watch = watch
+        self._deliver = deliver
+        self._deliver_first = deliver_first
+        self._clock = clock
+        self._payload = payload
+
+        self.horizon_s = _or_infinite(self._stop.horizon_s)  # the end at the latest
+        self._iterations = _or_infinite(self._stop.iterations)
+        self._step_after = _or_infinite(criterion.updates)
+        self._over_s: float | None = None  # when an event ended the run
+        self._diverged = ""
+        self.next_check_s = -math.inf
+        self._wake_s = math.inf  # when the rule wants to step by the clock
+        self._grid_number = 0  # the grid's next point
+        self._grid_s = 0.0 if self._record.snapshots == "grid" else math.inf  # the time of that point
+        self._shown_s = 0.0  # the time of the last snapshot
+
+        self.updates = 0
+        self.service_s = 0.0  # how long the server took to answer the last update
         self._takes_fast_path = server.answers_at_once
-        self._steps_are_shown = self._record.snapshots == "aggregations"
-        self._step_after = math.inf if criterion.updates is None else criterion.updates
+        self._open_orders = OpenOrders()
         self._refusals: dict[int, int] = {}  # in a row, of each client whose last update was refused
         self._lost: list[int] = []
         self._removed = 0  # of those that are lost
         self._cancelled: dict[int, set[int]] = {}  # by client, the rounds that the rule has cancelled
         self._unnoted: list[OpenOrder] = []  # cancelled by the current event
-        self._wake_s = math.inf  # when the rule wants to step by the clock
 
     @property
     def timer_s(self) -> float:
         """When the server steps next by the clock; infinite where updates decide."""
-        next_s, wake_s = self._criterion.next_s, self._wake_s
-        return next_s if next_s < wake_s else wake_s
+        return min(self._criterion.next_s, self._wake_s)
 
     def start(self) -> None:
         """Send the starting model out."""
@@ -153,8 +157,10 @@ class Conductor:
 
     def _look_ahead(self) -> None:
         """Note when the next thing that is not an update is to be expected."""
-        calm = self._over_s is None and not self._watched
-        self.next_check_s = min(self._grid_s, self.horizon_s, self.timer_s) if calm else -math.inf
+        if self._over_s is not None or self._stop.has_target:
+            self.next_check_s = -math.inf
+        else:
+            self.next_check_s = min(self._grid_s, self.horizon_s, self.timer_s)
 
     def update(self, update: Update, time_s: float, queue_s: float = 0.0) -> None:
         """Handle an update at `time_s`, after `queue_s` in a queue: answer it, then step if the criterion says so."""
@@ -207,7 +213,7 @@ class Conductor:
     def _end_round(self, client: int, made: int, time_s: float, flag: Flag = Flag.REPLY) -> None:
         """A client is free again; it gets the next order that waits for it, as a reply if it has sent an update."""
         self._open_orders.end(client, made)
-        if self._open_orders.queued and (order := self._open_orders.release(client, time_s, flag)) is not None:
+        if (order := self._open_orders.release(client, time_s, flag)) is not None:
             self._deliver(order)
 
     def _was_cancelled(self, header: UpdateHeader) -> bool:
@@ -220,10 +226,9 @@ class Conductor:
         The client restores the memory from before that update, as the server has it.
         """
         self.pass_time(time_s)
-        header = UpdateHeader(client, -1, -1) if update is None else update.header._replace(client=client)
+        header = (_NO_UPDATE if update is None else update.header)._replace(client=client)
         open_order = self._open_orders.end(client, header.local_steps)
-        step_size = math.nan if open_order is None else open_order.order.step_size
-        self._note(Kind.REFUSED, header, time_s, step_size, digest_of=update, reason=reason)
+        self._note(Kind.REFUSED, header, time_s, _step_size(open_order), digest_of=update, reason=reason)
         what = f"an update of client {client} has {reason.text}"
         if self._faults.bad_update == "stop":
             raise RunFailure(f'{what}; look for the cause, or continue without it: faults.bad_update = "refuse"')
@@ -234,10 +239,9 @@ class Conductor:
 
     def _end_if_all_refused(self, reason: Reason, what: str) -> None:
         """End a run in which the last update of every client with an open order was refused."""
-        refusals = self._refusals
-        if sum(refusals.values()) < _LEAST_REFUSALS or any(
-            client not in refusals for client in self._open_orders.clients()
-        ):
+        if sum(self._refusals.values()) < _LEAST_REFUSALS:
+            return
+        if any(client not in self._refusals for client in self._open_orders.clients()):
             return
         said = f"the last update of every client at work was refused: {what}"
         if reason == Reason.OUTSIDE and self._refuses_outside:
@@ -251,20 +255,18 @@ class Conductor:
         """Continue without these clients, which are lost; some may have been lost before the run was resumed."""
         self.pass_time(time_s)
         for client in clients:
-            if client not in self._lost:
-                self._lose(client, time_s)
+            if client in self._lost:
+                continue
+            open_orders = self._open_orders.drop(client)
+            self._lost.append(client)
+            self._refusals.pop(client, None)
+            orders = self._server.lose(client, open_orders, time_s)
+            self._note(Kind.LOST, UpdateHeader(client, self.round_of(client), -1), time_s, math.nan)
+            self._send(orders, time_s)
         if len(self._lost) == self._clients:
             raise RunFailure("all clients are lost")
         if not self._step_if_due(time_s):
             self._settle(time_s)
-
-    def _lose(self, client: int, time_s: float) -> None:
-        open_orders = self._open_orders.drop(client)
-        self._lost.append(client)
-        self._refusals.pop(client, None)
-        orders = self._server.lose(client, open_orders, time_s)
-        self._note(Kind.LOST, UpdateHeader(client, self._open_orders.rounds.get(client, 0), -1), time_s, math.nan)
-        self._send(orders, time_s)
 
     @property
     def settled(self) -> bool:
@@ -284,8 +286,9 @@ class Conductor:
     @property
     def to_remove(self) -> int:
         """How many lost clients are to be taken out of the average."""
-        wanted = self._faults.lost_client == "remove" and self._server.removes
-        return len(self._lost) - self._removed if wanted else 0
+        if self._faults.lost_client != "remove" or not self._server.removes:
+            return 0
+        return len(self._lost) - self._removed
 
     def round_of(self, client: int) -> int:
         """The number of a client's current or next round."""
@@ -294,8 +297,7 @@ class Conductor:
     @property
     def rounds_under_way(self) -> dict[int, int]:
         """The clients that are not lost, each with its current or next round."""
-        rounds = self._open_orders.rounds
-        return {client: rounds.get(client, 0) for client in range(self._clients) if client not in self._lost}
+        return {client: self.round_of(client) for client in range(self._clients) if client not in self._lost}
 
     def recalled(self) -> Vector:
         """The sum of the memories of all clients in the average."""
@@ -328,12 +330,9 @@ class Conductor:
         if self._was_cancelled(update.header):
             return
         open_order = self._open_orders.end(update.header.client, update.header.local_steps)
-        used, reason = (
-            math.nan if open_order is None else open_order.order.step_size,
-            refusal_reason(update, open_order, self._payload),
-        )
+        reason = refusal_reason(update, open_order, self._payload)
         kind = Kind.REFUSED if reason else Kind.DISCARDED
-        self._note(kind, update.header, time_s, used, digest_of=update, reason=reason)
+        self._note(kind, update.header, time_s, _step_size(open_order), digest_of=update, reason=reason)
 
     def pass_time(self, time_s: float) -> None:
         """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time.
@@ -349,16 +348,18 @@ class Conductor:
 
     def ended(self, time_s: float) -> Status | None:
         """How the run ended, if it has; `time_s` is the time of the next thing to happen."""
+        tally = self._recorder.tally
         if self._over_s is not None:
-            state, iterations = State.DIVERGED if self._diverged else State.DONE, f"{self._server.iteration} iterations"
-            return self._recorder.status(state, self._diverged or iterations, self._over_s)
-        if time_s <= self._grid_s and time_s <= self.horizon_s and not self._watched:
+            if self._diverged:
+                return tally.status(State.DIVERGED, self._diverged, self._over_s)
+            return tally.status(State.DONE, f"{self._server.iteration} iterations", self._over_s)
+        if time_s <= self._grid_s and time_s <= self.horizon_s and not self._stop.has_target:
             return None
         self.pass_time(min(time_s, self.horizon_s))
         if reached := self._watch.reached():
-            return self._recorder.status(State.TARGET, reached, max(self._clock(), self._shown_s))
+            return tally.status(State.TARGET, reached, max(self._clock(), self._shown_s))
         if time_s > self.horizon_s:
-            return self._recorder.status(State.DONE, f"horizon of {self.horizon_s:g} s", self.horizon_s)
+            return tally.status(State.DONE, f"horizon of {self.horizon_s:g} s", self.horizon_s)
         return None
 
     def require_progress(self) -> None:
@@ -367,7 +368,9 @@ class Conductor:
             return
         flags = [open_order.order.flags for open_order in self._open_orders.all()]
         if all(Flag.WAITS in each and Flag.CONTACT not in each for each in flags):
-            what = "all clients with an order wait to be contacted" if flags else "no client has an order"
+            what = "no client has an order"
+            if flags:
+                what = "all clients with an order wait to be contacted"
             raise RunFailure(
                 f'method "{self._server.name}" does not continue: {what}, and no server step is due; let it call or '
                 "contact clients, or give stop.horizon_s"
@@ -378,45 +381,61 @@ class Conductor:
         self.pass_time(status.end_s)
         if not self._recorder.covers(status.end_s):
             self._snapshot(status.end_s)
+        tally = self._recorder.tally
         if status.state == State.DONE and (reached := self._watch.conclude()):
-            return self._recorder.status(State.TARGET, reached, status.end_s)
-        return self._recorder.status(status.state, status.reason, status.end_s)
+            return tally.status(State.TARGET, reached, status.end_s)
+        return tally.status(status.state, status.reason, status.end_s)
 
     def run_state(self, time_s: float) -> RunState:
         """Everything that is needed to continue from here, except what the clients remember."""
-        recorder, orders = self._recorder, self._open_orders
+        orders = self._open_orders
         return RunState(
-            time_s, self._server.run_state(), dict(orders.rounds), dict(orders.local_steps), tuple(orders.all()),
-            tuple(chain.from_iterable(orders.queued.values())), dict(self._refusals), tuple(self._lost),
-            self._removed, self._grid_number, self._shown_s, self._criterion.passed, recorder.tally.copy(),
-            recorder.snapshots,
-        )  # fmt: skip
+            time_s,
+            server=self._server.run_state(),
+            rounds=dict(orders.rounds),
+            local_steps=dict(orders.local_steps),
+            open_orders=tuple(orders.all()),
+            queued=tuple(chain.from_iterable(orders.queued.values())),
+            refusals=dict(self._refusals),
+            lost=tuple(self._lost),
+            removed=self._removed,
+            grid_number=self._grid_number,
+            shown_s=self._shown_s,
+            timers_passed=self._criterion.passed,
+            tally=self._recorder.tally.copy(),
+            snapshots=self._recorder.snapshots,
+        )
 
     def resume(self, run_state: RunState) -> None:
         """Continue from a saved state."""
         self._server.resume(run_state.server, run_state.lost)
+        self._wake_s = self._server.wake_s
         self._open_orders.resume(run_state)
-        self._refusals, self._lost = dict(run_state.refusals), list(run_state.lost)
-        self._removed, self._wake_s = run_state.removed, self._server.wake_s
-        self._grid_number, self._shown_s = run_state.grid_number, run_state.shown_s
+        self._refusals = dict(run_state.refusals)
+        self._lost = list(run_state.lost)
+        self._removed = run_state.removed
+        self._shown_s = run_state.shown_s
+        self._grid_number = run_state.grid_number
         if self._record.snapshots == "grid":
             self._grid_s = self._grid_number * self._record.interval_s
         while self._criterion.passed < run_state.timers_passed:
             self._criterion.advance()
-        self.updates = run_state.tally.status(State.RUNNING, "").updates
+        self.updates = run_state.tally.kinds[Kind.UPDATE]
         self._look_ahead()
 
     def _step_if_due(self, time_s: float) -> bool:
         """Step if the rule says so, or enough updates have arrived; returns whether it was due."""
         server = self._server
-        due = server.due if server.decides else self._criterion.counted(server.updates_since_step)
+        due = server.due or (not server.decides and self._criterion.counted(server.updates_since_step))
         if not due or server.iteration >= self._iterations:
             return False
         self._step(time_s)
         return True
 
     def _step(self, time_s: float) -> None:
-        begun_s, server, recorder = self._clock(), self._server, self._recorder
+        server = self._server
+        recorder = self._recorder
+        begun_s = self._clock()
         step_size = math.nan
         if orders := server.aggregate(time_s):
             self._send(orders, time_s)
@@ -429,7 +448,7 @@ class Conductor:
         if self._unnoted or server.decides:
             self._settle(time_s)
         recorder.flush_if_overdue()
-        if self._steps_are_shown and server.stepped:
+        if self._record.snapshots == "aggregations" and server.stepped:
             self._snapshot(time_s)
 
     def _settle(self, time_s: float) -> None:
@@ -455,23 +474,23 @@ class Conductor:
     ) -> None:
         """Count an event, and log it where there is a log: with the digest of what is given, or of the model."""
         server = self._server
-        staleness = server.version - header.base_version if header.base_version >= 0 else 0
+        staleness = 0
+        if header.base_version >= 0:
+            staleness = server.version - header.base_version
         self._recorder.tally.count(kind, time_s, header.client, staleness)
-        if self._recorder.keeps_events:
-            self._recorder.event(
-                Event(
-                    time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
-                    server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
-                    header.compute_s, 0.0, service_s, header.flags, reason,
-                    local_steps=header.local_steps,
-                    digest=self._digest(server.model if digest_of is None else digest_of),
-                )
-            )  # fmt: skip
-
-    def _digest(self, content: Update | Vector) -> int:
-        if isinstance(content, Update):
-            return 0 if self._masked else digest(content.payload)
-        return digest(content)
+        if not self._recorder.keeps_events:
+            return
+        if isinstance(digest_of, Update):
+            checksum = 0 if self._masked else digest(digest_of.payload)
+        else:
+            checksum = digest(server.model if digest_of is None else digest_of)
+        client, number, base_version, drawn_s, realised_s, reply_s, compute_s, flags, local_steps = header
+        self._recorder.event(
+            Event(
+                time_s, kind, client, number, base_version, staleness, server.iteration, server.version, step_size,
+                drawn_s, realised_s, reply_s, compute_s, 0.0, service_s, flags, reason, local_steps, checksum,
+            )
+        )  # fmt: skip
 
     def _check_end(self) -> None:
         """Set the time of the end once an event has ended the run; what arrives later is after the end."""
@@ -480,9 +499,9 @@ class Conductor:
             self._look_ahead()
 
     def _snapshot(self, time_s: float) -> None:
-        model, self._shown_s = self._server.model, time_s
-        self._recorder.snapshot(time_s, self._server.version, model, self._server.average)
-        self._watch.offer(time_s, model)
+        self._shown_s = time_s
+        self._recorder.snapshot(time_s, self._server.version, self._server.model, self._server.average)
+        self._watch.offer(time_s, self._server.model)
 
     def _send(self, orders: Iterable[Order], time_s: float) -> None:
         for order in orders:
@@ -493,9 +512,12 @@ class Conductor:
 
     def _interrupt(self, order: Order, time_s: float) -> None:
         """Cancel a client's current order, or contact the client; the round is named in place of the version."""
-        client, open_order = order.client, self._open_orders.find(order.client)
+        client = order.client
+        open_order = self._open_orders.find(client)
         if open_order is None:
-            does = "cancels the order of" if order.flags is Flag.CANCEL else "contacts"
+            does = "contacts"
+            if order.flags is Flag.CANCEL:
+                does = "cancels the order of"
             raise RunFailure(f'method "{self._server.name}" {does} client {client}, which has no order; call it first')
         self._deliver(order._replace(version=open_order.round))
         if order.flags is Flag.CONTACT:
@@ -504,6 +526,15 @@ class Conductor:
             self._cancelled.setdefault(client, set()).add(open_order.round)
             self._unnoted.append(open_order)
             self._end_round(client, 0, time_s, Flag.NONE)
+
+
+def _or_infinite(limit: float | None) -> float:
+    return math.inf if limit is None else limit
+
+
+def _step_size(open_order: OpenOrder | None) -> float:
+    """That of an order, in the row of an update which answers it; NaN where there is none."""
+    return math.nan if open_order is None else open_order.order.step_size
 
 
 def divergence(norm: float, bound: float, iteration: int) -> str:

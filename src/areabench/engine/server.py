@@ -22,6 +22,7 @@ from areabench.methods.base import Arrival, Call, Method, Step
 from areabench.methods.schedules import Schedule
 
 _REPLY = Flag.REPLY  # looking a flag up takes as long as a short call
+_NO_MODEL = np.empty(0)
 
 
 class ErgodicMean:
@@ -61,8 +62,13 @@ class Server:
 
         `unmask` gives the sum of the masks of updates, each named by client and round; None: there are none.
         """
-        self._method, self._schedule, self._start, self._mean = method, schedule, start, mean
-        self._clients, self._local_steps, self._receive = clients, local_steps, method.receive
+        self._method = method
+        self._receive = method.receive
+        self._schedule = schedule
+        self._start = start
+        self._clients = clients
+        self._local_steps = local_steps
+        self._mean = mean
         self.decides = method.decides  # whether the rule itself says when to step
         self.replies_after = method.reply == "after"  # whether replies leave after the step that an update triggers
         self.answers_at_once = not self.replies_after and method.attach is None  # whether `reply` may be asked
@@ -139,7 +145,8 @@ class Server:
         self.iteration += 1
         self.updates_since_step += 1
         self.time_s = time_s
-        header, version = update.header, order.version
+        header = update.header
+        version = order.version
         arrival = Arrival(
             header.client, update.payload, header.round, version, order.model, self.version - version,
             order.step_size, header.local_steps, time_s,
@@ -151,29 +158,33 @@ class Server:
         state, calls, _, contacts, cancels = step
         if len(calls) != 1 or calls[0] is not client or contacts or cancels:
             return None
-        self._state, iteration = state, self.iteration
-        step_size = self._schedule(iteration, self.time_s)
-        return Order(client, state.model, step_size, self.version, iteration, _REPLY, self._local_steps)
+        self._state = state
+        step_size = self._schedule(self.iteration, self.time_s)
+        return Order(client, state.model, step_size, self.version, self.iteration, _REPLY, self._local_steps)
 
     def answer(self, step: Step, client: int) -> list[Order]:
         """Follow a step, which an update of `client` has led to, now or after a server step."""
         if not self.replies_after:
             return self.follow(step, sender=client)
-        self._state, self._reply, self._sender = step.state, step, client
+        self._state = step.state
+        self._reply = step
+        self._sender = client
         return []
 
     def replies(self) -> list[Order]:
         """What the last update is answered with after a server step, or instead of one."""
         if self._reply is None:
             return []
-        step, self._reply = self._reply._replace(state=self._state), None
+        step = self._reply._replace(state=self._state)
+        self._reply = None
         return self.follow(step, sender=self._sender)
 
     def aggregate(self, time_s: float) -> list[Order]:
         """The aggregation criterion is met: the server steps, unless the rule does not."""
         self.time_s = time_s
-        if self._unmask is not None:
-            self._remove_masks(self._unmask)
+        masked = self._method.masked
+        if self._unmask is not None and masked is not None and (names := masked.covered(self._state)):
+            self._state = masked.uncover(self._state, self._unmask(names))
         step = self._method.aggregate(self._state)
         self.stepped = step.stepped
         if step.stepped:
@@ -186,13 +197,6 @@ class Server:
         if self._reply is None and not step.calls and not step.contacts and not step.cancels:
             return []
         return self.replies() + self.follow(step)
-
-    def _remove_masks(self, unmask: Callable[[Sequence[tuple[int, int]]], Vector]) -> None:
-        """Subtract the masks of the updates that the step will use."""
-        masked = self._method.masked
-        assert masked is not None
-        if names := masked.covered(self._state):
-            self._state = masked.uncover(self._state, unmask(names))
 
     @property
     def settled(self) -> bool:
@@ -240,12 +244,16 @@ class Server:
 
     def run_state(self) -> ServerState:
         """Everything that the server knows."""
-        mean = None if self._mean is None else (self._mean.total, self._mean.since)
+        mean = None
+        if self._mean is not None:
+            mean = (self._mean.total, self._mean.since)
         return ServerState(self._state, self.iteration, self.version, self.updates_since_step, mean)
 
     def resume(self, run_state: ServerState, lost: Iterable[int] = ()) -> None:
         """Continue from a saved state."""
-        self._state, self.iteration, self.version = run_state.state, run_state.iteration, run_state.version
+        self._state = run_state.state
+        self.iteration = run_state.iteration
+        self.version = run_state.version
         self.updates_since_step = run_state.updates_since_step
         self._lost.update(lost)
         if self._mean is not None and run_state.mean is not None:
@@ -264,20 +272,35 @@ class Server:
         """An order for what the rule has called; a bare client is called with all that is usual."""
         client = call.client if isinstance(call, Call) else call
         self._check(client, "calls")
-        attach, iteration = self._method.attach, self.iteration
+        attach = self._method.attach
         order = Order(
-            client, self._state.model, self._schedule(iteration, self.time_s), self.version, iteration,
-            Flag.REPLY if client == sender else flags, self._local_steps,
-            None if attach is None else attach(self._state),
-        )  # fmt: skip
+            client,
+            model=self._state.model,
+            step_size=self._schedule(self.iteration, self.time_s),
+            version=self.version,
+            iteration=self.iteration,
+            flags=Flag.REPLY if client == sender else flags,
+            local_steps=self._local_steps,
+            attached=None if attach is None else attach(self._state),
+        )
         if not isinstance(call, Call):
             return order
-        if call.local_steps is not None and (not isinstance(call.local_steps, Integral) or call.local_steps < 1):
+        steps = call.local_steps
+        if steps is not None and (not isinstance(steps, Integral) or steps < 1):
             raise RunFailure(
-                f'method "{self.name}" calls client {client} for {call.local_steps!r} local steps; give a whole '
-                "number >= 1"
+                f'method "{self.name}" calls client {client} for {steps!r} local steps; give a whole number >= 1'
             )
-        return _as_called(order, call)
+        if call.model is not None:
+            order = order._replace(model=call.model, given=True)
+        if call.step_size is not None:
+            order = order._replace(step_size=call.step_size, given=True)
+        if call.version is not None:
+            order = order._replace(version=call.version)
+        if steps is not None:
+            order = order._replace(local_steps=steps)
+        if call.waits:
+            order = order._replace(flags=order.flags | Flag.WAITS)
+        return order
 
     def _interrupt(self, client: int, flag: Flag) -> Order:
         """A message without a model to a client that works."""
@@ -305,22 +328,6 @@ class Server:
                 f'method "{self.name}" {does} client {client}, which is lost; let its function `lose` note the lost '
                 "clients, and call others"
             )
-
-
-_NO_MODEL = np.empty(0)
-
-
-def _as_called(order: Order, call: Call) -> Order:
-    """The order with what the rule says about it."""
-    given = call.model is not None or call.step_size is not None
-    return order._replace(
-        model=order.model if call.model is None else call.model,
-        step_size=order.step_size if call.step_size is None else call.step_size,
-        version=order.version if call.version is None else call.version,
-        local_steps=order.local_steps if call.local_steps is None else call.local_steps,
-        flags=order.flags | Flag.WAITS if call.waits else order.flags,
-        given=given,
-    )
 
 
 class Removal:

@@ -34,7 +34,8 @@ class FirstOrders:
     """The orders of the start where they are alike but for the client; each is made when it is asked for."""
 
     def __init__(self, order: Order, clients: NDArray[np.int64]) -> None:
-        self._order, self.clients = order, clients
+        self._order = order
+        self.clients = clients
 
     def __iter__(self) -> Iterator[Order]:
         """All of them."""
@@ -70,7 +71,8 @@ class OpenOrders:
 
     def begin_first(self, orders: FirstOrders) -> None:
         """The orders of the start are given to clients that have none."""
-        self._first, self._unrecorded = orders, np.zeros(int(orders.clients.max()) + 1, np.bool_)
+        self._first = orders
+        self._unrecorded = np.zeros(int(orders.clients.max()) + 1, np.bool_)
         self._unrecorded[orders.clients] = True
 
     def find(self, client: int) -> OpenOrder | None:
@@ -110,8 +112,9 @@ class OpenOrders:
         return open_order
 
     def replace(self, open_order: OpenOrder, order: Order, made: int, time_s: float) -> None:
-        """A client's round is over, as `end` says, and an order takes the place of its open one, as `begin` says."""
-        client, number = order.client, open_order.round + 1
+        """As `end` and then `begin`, for a client without queue whose open order is known."""
+        client = order.client
+        number = open_order.round + 1
         self.rounds[client] = number
         self.local_steps[client] = self.local_steps.get(client, 0) + (open_order.order.local_steps or made)
         self.out[client] = OpenOrder(order, number, time_s)
@@ -130,7 +133,8 @@ class OpenOrders:
 
     def resume(self, run_state: RunState) -> None:
         """Continue with the orders of a saved state."""
-        self.rounds, self.local_steps = dict(run_state.rounds), dict(run_state.local_steps)
+        self.rounds = dict(run_state.rounds)
+        self.local_steps = dict(run_state.local_steps)
         self.out = run_state.orders_by_client()
         for order in run_state.queued:
             self.queued.setdefault(order.client, deque()).append(order)
@@ -159,7 +163,7 @@ def refusal_reason(update: Update, open_order: OpenOrder | None, like: Vector | 
     if payload.shape != like.shape:
         return Reason.LENGTH
     # The sum of the squares nearly always decides, in a tenth of the time.
-    if payload.dtype.kind in "iu" or math.isfinite(np.vdot(payload, payload)) or np.isfinite(payload).all():
+    if math.isfinite(np.vdot(payload, payload)) or np.isfinite(payload).all():
         return Reason.NONE
     return Reason.NOT_FINITE
 
@@ -215,14 +219,17 @@ class Tally:
 
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
         """A status with the counts so far; `end_s` is the time of the last event unless given."""
-        end_s = self.last_time_s if end_s is None else end_s
+        if end_s is None:
+            end_s = self.last_time_s
         return counted_status(state, reason, end_s, self.kinds)
 
     def copy(self) -> Tally:
         """The counts as they are now."""
         twin = Tally()
-        twin.kinds, twin.last_time_s = self.kinds.copy(), self.last_time_s
-        twin._staleness, twin._served = self._staleness.copy(), self._served.copy()
+        twin.kinds = self.kinds.copy()
+        twin.last_time_s = self.last_time_s
+        twin._staleness = self._staleness.copy()
+        twin._served = self._served.copy()
         return twin
 
 

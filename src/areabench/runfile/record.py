@@ -138,7 +138,7 @@ class Recorder:
                 self._models, self._averages, self._clients = self._layout.models, self._layout.averages, len(clients)
                 if earlier is not None:
                     self._take(earlier)
-                self._note(self.status(State.RUNNING, "the run has not ended, or was killed"))
+                self._note(self.tally.status(State.RUNNING, "the run has not ended, or was killed"))
                 self._claim.publish()
         except WriteFailure:
             self._claim.release()
@@ -164,10 +164,6 @@ class Recorder:
     def event(self, event: Event) -> None:
         """Keep an event; costs no input or output."""
         self._waiting_events += EVENT_ROW.pack(*event)
-
-    def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
-        """A status with the counts so far; the end is that of the last event unless given."""
-        return self.tally.status(state, reason, end_s)
 
     def snapshot(
         self, time_s: float, version: int, model: Vector, average: Vector | None = None, events: int | None = None

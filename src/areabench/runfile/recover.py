@@ -324,7 +324,7 @@ class _Rows:
 
 def _status(recorder: Recorder, parts: _Salvaged, saved: Recovery) -> Status:
     """The old status where all is there, else that the run failed, and what was saved."""
-    old, counted = parts.status, recorder.status(State.FAILED, "")
+    old, counted = parts.status, recorder.tally.status(State.FAILED, "")
     if old is None:
         return replace(counted, reason=f"recovered: {saved.text}")
     if not recorder.keeps_events:

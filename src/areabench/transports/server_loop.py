@@ -317,7 +317,7 @@ class RealTimeServer:
             self._stop_by_s = real_s + _RECALL_LIMIT_S
         triggers.continued = False  # a stop signal may follow, or none
         if triggers.stop_signal and tasks.last_checkpoint_s >= self._checkpoint_asked_s:
-            return self._recorder.status(State.STOPPED, triggers.stop_signal, now_s)
+            return self._recorder.tally.status(State.STOPPED, triggers.stop_signal, now_s)
         if triggers.stop_signal and real_s > self._stop_by_s:
             return self._stopped_without_answers(now_s)
         if self._conductor.settled and (not tasks.busy or (first and not tasks.removing)):
@@ -329,12 +329,12 @@ class RealTimeServer:
         """The status where clients have not sent their memories in time."""
         signal_name = self._monitors.triggers.stop_signal
         if self._memory_tasks.complete_with_saved(now_s):
-            return self._recorder.status(State.STOPPED, signal_name, now_s)
+            return self._recorder.tally.status(State.STOPPED, signal_name, now_s)
         self._memory_tasks.abandon()
         reason = f"{signal_name}; clients did not answer within {_RECALL_LIMIT_S:g} s for a checkpoint"
         if checkpoint_path(self._recorder.path).exists():
-            return self._recorder.status(State.STOPPED, reason, now_s)
-        return self._recorder.status(State.FAILED, f"{reason}, and there is none", now_s)
+            return self._recorder.tally.status(State.STOPPED, reason, now_s)
+        return self._recorder.tally.status(State.FAILED, f"{reason}, and there is none", now_s)
 
     def _check_liveness(self, *, at_once: bool = False) -> None:
         """Fail if processes of clients have ended unnoticed: at once, or if they were missing at the last look too."""

@@ -105,7 +105,7 @@ def _simulate(
                 return None
             recorder.flush()
             write_checkpoint(recorder.path, simulator.checkpoint(recorder.held), clients)
-            return recorder.status(State.STOPPED, triggers.stop_signal) if triggers.stop_signal else None
+            return recorder.tally.status(State.STOPPED, triggers.stop_signal) if triggers.stop_signal else None
 
         simulator = Simulator(scenario, recorder, progress, pause if triggers.enabled else None)
         if checkpoint is not None:
@@ -218,7 +218,7 @@ def record_run(
         failure, reason = told(error, scenario.experiment)
         with suppress(RunFailure):  # the first failure is the one to report
             over = ended and isinstance(error, KeyboardInterrupt)  # it ends the evaluation only
-            recorder.set_status(status if over and status else recorder.status(State.FAILED, reason))
+            recorder.set_status(status if over and status else recorder.tally.status(State.FAILED, reason))
             recorder.close()
         if failure is not error:
             raise failure from error

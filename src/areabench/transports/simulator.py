@@ -354,10 +354,6 @@ class LaneRecorder(Recording):
     def flush_if_overdue(self) -> None:
         """Nothing is written yet."""
 
-    def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
-        """A status with the counts so far."""
-        return self.tally.status(state, reason, end_s)
-
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
         """End the lanes whose model is beyond the bound; the pass ends when all have.
 
@@ -371,7 +367,7 @@ class LaneRecorder(Recording):
                 self._not_finite.add(lane)
             elif lane not in self._diverged:
                 reason = divergence(float(norms[lane]), bound, iteration)
-                self._diverged[lane] = self._end(lane, self.status(State.DIVERGED, reason), models[lane])
+                self._diverged[lane] = self._end(lane, self.tally.status(State.DIVERGED, reason), models[lane])
         return "all lanes have diverged" if len(self._diverged.keys() | self._not_finite) == self._lanes else ""
 
     def _end(self, lane: int, status: Status, model: Vector) -> LaneEnd:
