@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 
 _MASK = 0xFFFFFFFF
 _POOL = 4  # 32-bit words that the entropy is mixed into
-_INIT_A, _MULTIPLIER_A = 0x43B0D7E5, 0x931E8875  # of numpy's SeedSequence, whose algorithm is fixed
-_INIT_B, _MULTIPLIER_B = 0x8B51F9DD, 0x58F38DED
-_MIX_LEFT, _MIX_RIGHT = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
+# constants of numpy's SeedSequence, whose algorithm is fixed
+_INIT_A = 0x43B0D7E5
+_MULTIPLIER_A = 0x931E8875
+_INIT_B = 0x8B51F9DD
+_MULTIPLIER_B = 0x58F38DED
+_MIX_LEFT = np.uint32(0xCA01F9DD)
+_MIX_RIGHT = np.uint32(0x4973F715)
 _SHIFT = np.uint32(16)
 _AT_ONCE = 2**14  # indices whose words are computed together: they fit into the cache
 
@@ -79,11 +83,12 @@ class _Seeded(ISeedSequence):
 def seed_states(seed: int, purpose: Purpose, indices: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SeedSequence([seed, purpose, index]).generate_state(4, np.uint64) of each index, shape (indices, 4)."""
     given = [np.array([word], np.uint32) for number in (seed, int(purpose)) for word in _words_of(number)]
-    low, high = indices.astype(np.uint32), (indices >> np.uint64(32)).astype(np.uint32)
+    low = indices.astype(np.uint32)
+    high = (indices >> np.uint64(32)).astype(np.uint32)
     states = np.empty((len(indices), 4), np.uint64)
     for some, words in ((high == 0, [low]), (high > 0, [low, high])):  # one word of entropy, or two
         if some.any():
-            states[some] = _generate(_mix_entropy([*given, *(word[some] for word in words)]))
+            states[some] = _seed_state([*given, *(word[some] for word in words)])
     return states
 
 
@@ -92,8 +97,9 @@ def _words_of(number: int) -> list[int]:
     return [number >> shift & _MASK for shift in range(0, max(number.bit_length(), 1), 32)]
 
 
-def _mix_entropy(entropy: Sequence[Words]) -> list[Words]:
-    """A pool of four words in which every bit depends on all of the entropy."""
+def _seed_state(entropy: Sequence[Words]) -> NDArray[np.uint64]:
+    """The four 64-bit words that PCG64 is seeded with, shape (indices, 4)."""
+    # a pool of four words in which every bit depends on all of the entropy
     keys = _keys(_INIT_A, _MULTIPLIER_A)
     padded = [*entropy, *[np.zeros(1, np.uint32)] * (_POOL - len(entropy))]
     pool = [_hash(word, keys) for word in padded[:_POOL]]
@@ -101,11 +107,6 @@ def _mix_entropy(entropy: Sequence[Words]) -> list[Words]:
         pool[target] = _mix(pool[target], _hash(pool[source], keys))
     for word in padded[_POOL:]:
         pool = [_mix(each, _hash(word, keys)) for each in pool]
-    return pool
-
-
-def _generate(pool: Sequence[Words]) -> NDArray[np.uint64]:
-    """The four 64-bit words that PCG64 is seeded with, shape (indices, 4)."""
     keys = _keys(_INIT_B, _MULTIPLIER_B)
     words = [_hash(word, keys).astype(np.uint64) for word in (*pool, *pool)]
     return np.stack([low | high << np.uint64(32) for low, high in zip(words[::2], words[1::2], strict=True)], axis=-1)

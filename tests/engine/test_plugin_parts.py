@@ -128,7 +128,7 @@ DATA: list[tuple[dict[str, str], str]] = [
 ]
 SPLITS: list[tuple[dict[str, str], str]] = [
     ({"parts": "None"}, "returned NoneType; let it return an array of row numbers per client"),
-    ({"parts": "[np.arange(12)]"}, "returned 1 part for 2 clients; return one per client"),
+    ({"parts": "[np.arange(12)]"}, "returned parts for 1 of 2 clients; return one per client"),
     ({"parts": "[np.arange(12), []]"}, "gave client 1 no rows; give row numbers from 0 to 11"),
     ({"parts": "[[0.5], [1]]"}, "gave client 0 row numbers of type float64"),
     ({"parts": "[[0, 12], [1]]"}, "gave client 0 rows from 0 to 12; give row numbers from 0 to 11"),

@@ -160,7 +160,7 @@ def test_drawing_reaches_what_is_else_repaired() -> None:
 
 def test_repair_leaves_a_client_with_exactly_the_minimum_alone() -> None:
     owners = np.array([0, 0, 0, 0, 0, 1, 1, 2])
-    dirichlet._repair(owners, 3, 2, np.random.default_rng(0))
+    dirichlet.repair(owners, 3, 2, np.random.default_rng(0))
     assert np.bincount(owners).tolist() == [4, 2, 2]
     assert owners[5:].tolist() == [1, 1, 2]
 

@@ -8,7 +8,6 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -56,9 +55,18 @@ def read_trace(path: Path, clients: int) -> list[array[float]]:
     """The delays (s) of each client in the order of a CSV file with the header `client,delay_s`."""
     if path.exists() and not path.is_file():  # reading a pipe may wait forever, a device may never end
         raise UserError(f"trace {path}: is not a regular file; check delays.file")
+    traces = [array("d") for _ in range(clients)]
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            traces = _read_rows(file, path, clients)
+            reader = csv.reader(file)
+            header = [name.strip() for name in next(reader, [])]
+            if header != _HEADER:
+                shown = ",".join(header)[:80]
+                raise UserError(f"trace {path}, line 1: header {shown!r}, expected {','.join(_HEADER)!r}")
+            for row in reader:
+                if row:  # a blank line is an empty row
+                    client, delay_s = _read_row(row, clients, f"trace {path}, line {reader.line_num}")
+                    traces[client].append(delay_s)
     except OSError as error:
         raise UserError(f"trace {path}: {error.strerror or error}; check delays.file") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -69,44 +77,20 @@ def read_trace(path: Path, clients: int) -> list[array[float]]:
     return traces
 
 
-def _read_rows(file: TextIO, path: Path, clients: int) -> list[array[float]]:
-    reader = csv.reader(file)
-    header = [name.strip() for name in next(reader, [])]
-    if header != _HEADER:
-        raise UserError(f"trace {path}, line 1: header {','.join(header)[:80]!r}, expected {','.join(_HEADER)!r}")
-    traces = [array("d") for _ in range(clients)]
-    for row in reader:
-        if row:  # a blank line is an empty row
-            _read_row(row, traces, f"trace {path}, line {reader.line_num}")
-    return traces
-
-
-def _read_row(row: list[str], traces: list[array[float]], location: str) -> None:
-    """Append one row's delay to its client's trace; `location` begins the error."""
+def _read_row(row: list[str], clients: int, place: str) -> tuple[int, float]:
+    """The client and its delay in one row; `place` begins an error."""
     if len(row) != len(_HEADER):
-        raise UserError(f"{location}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
-    client = _client_number(row[0], len(traces), location)
-    delay_s = _delay(row[1], location)
-    traces[client].append(delay_s)
-
-
-def _client_number(text: str, clients: int, location: str) -> int:
+        raise UserError(f"{place}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
     try:
-        client = int(text)
+        client = int(row[0])
     except ValueError as error:
-        raise UserError(f"{location}: client {text[:40]!r} is not a whole number; write 0 to {clients - 1}") from error
+        raise UserError(f"{place}: client {row[0][:40]!r} is not a whole number; write 0 to {clients - 1}") from error
     if not 0 <= client < clients:
-        raise UserError(
-            f"{location}: unknown client {str(client)[:40]}; write 0 to {clients - 1}, or raise clients.count"
-        )
-    return client
-
-
-def _delay(text: str, location: str) -> float:
+        raise UserError(f"{place}: unknown client {str(client)[:40]}; write 0 to {clients - 1}, or raise clients.count")
     try:
-        delay_s = float(text)
+        delay_s = float(row[1])
     except ValueError as error:
-        raise UserError(f"{location}: delay {text[:40]!r} is not a number; write seconds, such as 0.1") from error
+        raise UserError(f"{place}: delay {row[1][:40]!r} is not a number; write seconds, such as 0.1") from error
     if not (math.isfinite(delay_s) and delay_s > 0):
-        raise UserError(f"{location}: delay {text.strip()} s is not allowed; write a finite number of seconds above 0")
-    return delay_s
+        raise UserError(f"{place}: delay {row[1].strip()} s is not allowed; write a finite number of seconds above 0")
+    return client, delay_s

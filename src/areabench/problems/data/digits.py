@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from areabench.errors import UserError
+from areabench.problems.data.scikit_learn import scikit_learn_table
 from areabench.problems.data.settings import DataSettings
 from areabench.problems.datasets import Dataset, frozen
 
@@ -31,14 +30,9 @@ class Digits(DataSettings):
 
     def load(self, cache: Path) -> Dataset:
         """The digits in their own order: the first for training, the last 360 for testing."""
-        try:
-            bunch = importlib.import_module("sklearn.datasets").load_digits()
-        except ImportError as error:
-            raise UserError(
-                f"data `digits` needs scikit-learn, which cannot be imported ({error}); pip install scikit-learn"
-            ) from error
-        features = frozen(bunch.data.astype(np.uint8))
-        labels = frozen(bunch.target.astype(np.int64))
+        table = scikit_learn_table("digits", self.name)
+        features = frozen(table.data.astype(np.uint8))
+        labels = frozen(table.target.astype(np.int64))
         train = slice(None, self.train_samples)
         test = slice(self.train_samples, None)
         return Dataset("digits", features[train], labels[train], features[test], labels[test], classes=10, scale=1 / 16)

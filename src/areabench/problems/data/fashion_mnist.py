@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from areabench.problems.data.images import IdxFile, ImageSet, open_images, unpack_images
-from areabench.problems.data.settings import DataSettings
-from areabench.problems.datasets import Dataset
+from areabench.problems.data.images import IdxFile, ImageSet, ImageSettings
 from areabench.settings.keys import key
 
 FASHION_FILES = (
@@ -19,7 +17,7 @@ FASHION_FILES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class FashionMnist(DataSettings):
+class FashionMnist(ImageSettings):
     """Fashion-MNIST, 60,000 training and 10,000 test images of 28×28, from four IDX files whose MD5 is checked."""
 
     name: str = "fashion-mnist"
@@ -30,25 +28,12 @@ class FashionMnist(DataSettings):
     )
 
     @property
-    def train_samples(self) -> int:
-        """Training samples."""
-        return 60_000
-
-    @property
-    def model_entries(self) -> int | None:
-        """784 pixels, ten classes."""
-        return 7840
-
-    @property
     def images(self) -> ImageSet:
         """What the files must be."""
         remedy = "install Debian's package dataset-fashion-mnist, or set data.folder to where the four IDX files are"
         return ImageSet("fashion-mnist", "Fashion-MNIST", FASHION_FILES, self.folder, remedy)
 
-    def prepare(self, cache: Path) -> None:
-        """Unpack the images, or check them if they are there."""
-        unpack_images(Path(self.folder), cache, self.images)
-
-    def load(self, cache: Path) -> Dataset:
-        """The images."""
-        return open_images(cache, self.images)
+    @property
+    def source(self) -> Path:
+        """The user's folder."""
+        return Path(self.folder)

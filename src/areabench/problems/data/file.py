@@ -48,15 +48,16 @@ class File(DataSettings):
 
     def load(self, cache: Path) -> Dataset:
         """The data set of one file, or of one file for training and one for testing."""
-        from areabench.problems.data.formats import FileSamples, read_samples  # few runs need them
-        from areabench.problems.data.samples import dataset_of, dense, with_intercept
+        from areabench.problems.data.formats import read_samples  # few runs need them
+        from areabench.problems.data.samples import dataset_of, with_intercept
 
-        found = read_samples(Path(self.file), self.label)
+        train, test = read_samples(Path(self.file), self.label)
         if self.test_file is not None:
-            found = FileSamples(found.train, read_samples(Path(self.test_file), self.label).train)
+            test, _ = read_samples(Path(self.test_file), self.label)
         if self.dense:
-            found = FileSamples(dense(found.train), found.test and dense(found.test))
-        data = dataset_of(Path(self.file).name, f"data file {self.file}", found, self, self.task)
+            train = train.dense()
+            test = test and test.dense()
+        data = dataset_of(self.title, f"data file {self.file}", train, test, self, self.task)
         scale = self.scale
         if scale is None:
             scale = 1 / 255 if data.train_features.dtype == np.uint8 else 1.0

@@ -1,4 +1,4 @@
-"""RawSamples in a file, in one of four formats that its first bytes tell: .npz, IDX, LIBSVM text and CSV.
+"""Samples in a file, in one of four formats that its first bytes tell: .npz, IDX, LIBSVM text and CSV.
 
 Features are as the file has them, rows of numbers; labels are numbers or texts. Nothing in a file is executed.
 """
@@ -14,7 +14,7 @@ import re
 import struct
 import zipfile
 import zlib
-from dataclasses import dataclass
+from array import array
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,45 +22,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
+from areabench.problems.data.samples import RawSamples
 
-_LOOKED_AT = 100_000  # characters that tell LIBSVM text from CSV
-
-
-@dataclass(frozen=True)
-class RawSamples:
-    """Features (samples, features), an array or a scipy CSR array, and one label per sample, numbers or texts."""
-
-    features: Any
-    labels: NDArray[Any]
+_LOOKED_AT = 1000  # lines that tell LIBSVM text from CSV
 
 
-@dataclass(frozen=True)
-class FileSamples:
-    """What one file holds: training samples, and test samples if it has them."""
+def read_samples(path: Path, label: str | None = None) -> tuple[RawSamples, RawSamples | None]:
+    """The training samples of a file or of a folder of IDX files, and test samples if it has them.
 
-    train: RawSamples
-    test: RawSamples | None = None
-
-
-def read_samples(path: Path, label: str | None = None) -> FileSamples:
-    """The samples of a file, or of a folder of IDX files named like those of MNIST; `label` is a CSV's column."""
+    The IDX files are named like those of MNIST; `label` is a CSV's column.
+    """
     if path.is_dir():
-        train, test = (_idx_in(path, part) for part in ("train", "t10k"))
-        return FileSamples(train, test)
+        return _read_idx_folder(path, "train"), _read_idx_folder(path, "t10k")
     content = _unpacked(path)
     if content[:4] == b"PK\3\4":
         return _read_npz(path, content)
     if content[:2] == b"\0\0" and content[2:3] in _IDX_TYPES:
-        return FileSamples(_read_idx_pair(path, content))
+        return _read_idx_pair(path, content), None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         _refuse(path, f"is not .npz, IDX or text ({error.reason} at byte {error.start})", "give one of these formats")
-    if not text.strip():
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
         _refuse(path, "holds no sample", "give a file with samples")
-    if _LIBSVM_LINE.search(text if len(text) < _LOOKED_AT else text[:_LOOKED_AT].rsplit(None, 1)[0]):
-        return FileSamples(_read_libsvm(path, text))
-    return FileSamples(_read_csv(path, text, label))
+    if any(_LIBSVM_LINE.fullmatch(line) for line in lines[:_LOOKED_AT]):
+        return _read_libsvm(path, lines), None
+    return _read_csv(path, lines, label), None
 
 
 def _refuse(path: Path, trouble: str, remedy: str) -> NoReturn:
@@ -82,13 +70,19 @@ def _unpacked(path: Path) -> bytes:
 
 # ---------------------------------------------------------------------------------------------------- .npz
 
-_NAMES = (  # of features and labels in an .npz file, in lower case; {} is train or test
-    ("{}_features", "{}_labels"), ("x_{}", "y_{}"), ("{}_x", "{}_y"), ("{}_images", "{}_labels"),
-)  # fmt: skip
-_WHOLE = (("features", "labels"), ("x", "y"), ("data", "target"), ("images", "labels"))
+_NAMES = (  # of features and labels in an .npz file, in lower case
+    ("train_features", "train_labels", "test_features", "test_labels"),
+    ("x_train", "y_train", "x_test", "y_test"),
+    ("train_x", "train_y", "test_x", "test_y"),
+    ("train_images", "train_labels", "test_images", "test_labels"),
+    ("features", "labels"),
+    ("x", "y"),
+    ("data", "target"),
+    ("images", "labels"),
+)
 
 
-def _read_npz(path: Path, content: bytes) -> FileSamples:
+def _read_npz(path: Path, content: bytes) -> tuple[RawSamples, RawSamples | None]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {name: io.BytesIO(archive.read(name)) for name in archive.namelist() if name.endswith(".npy")}
@@ -96,13 +90,12 @@ def _read_npz(path: Path, content: bytes) -> FileSamples:
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         _refuse(path, f"cannot be read as .npz ({error})", "write it with np.savez, without objects")
     for names in _NAMES:
-        train, test = (tuple(name.format(part) for name in names) for part in ("train", "test"))
-        if train[0] in arrays and train[1] in arrays:
-            has_test = test[0] in arrays and test[1] in arrays
-            return FileSamples(_paired(path, arrays, train), _paired(path, arrays, test) if has_test else None)
-    for names in _WHOLE:
-        if names[0] in arrays and names[1] in arrays:
-            return FileSamples(_paired(path, arrays, names))
+        if not arrays.keys() >= set(names[:2]):
+            continue
+        test = None
+        if names[2:] and arrays.keys() >= set(names[2:]):
+            test = _paired(path, arrays, names[2:])
+        return _paired(path, arrays, names[:2]), test
     _refuse(path, f"has the arrays {', '.join(arrays) or 'none'}", "name them x_train, y_train, x_test and y_test")
 
 
@@ -149,7 +142,7 @@ def _read_idx_pair(path: Path, content: bytes) -> RawSamples:
     return _paired(path, {"images": features, "labels": labels}, ("images", "labels"))
 
 
-def _idx_in(folder: Path, part: str) -> RawSamples:
+def _read_idx_folder(folder: Path, part: str) -> RawSamples:
     found = sorted(folder.glob(f"{part}-images*"))
     if not found:
         _refuse(folder, f"has no file {part}-images-idx3-ubyte", "give a folder of IDX files as MNIST has them")
@@ -158,64 +151,61 @@ def _idx_in(folder: Path, part: str) -> RawSamples:
 
 # ---------------------------------------------------------------------------------------------------- LIBSVM
 
-_LIBSVM_LINE = re.compile(r"^[-+.\deE]+(?:[ \t]+(?:qid:\S+|\d+:[-+.\w]+))+[ \t]*(?:#.*)?$", re.MULTILINE)
+_LIBSVM_LINE = re.compile(r"[-+.\deE]+(?:[ \t]+(?:qid:\S+|\d+:[-+.\w]+))+[ \t]*(?:#.*)?")
 _LIBSVM_REST = re.compile(r"#.*|qid:\S+")
 
 
-def _read_libsvm(path: Path, text: str) -> RawSamples:
+def _read_libsvm(path: Path, lines: list[str]) -> RawSamples:
     """Lines `label index:value ...`; features as a CSR array of float32, indices from 1, or from 0 if one is 0."""
     from scipy.sparse import csr_array  # slow to import
 
-    lines = [line for line in _LIBSVM_REST.sub("", text).splitlines() if line.strip()]
-    entries = np.array([line.count(":") for line in lines], dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(1 + 2 * entries)])
-    words = " ".join(lines).replace(":", " ").split()
-    try:
-        if len(words) != starts[-1]:
-            raise ValueError
-        numbers = np.fromiter(map(float, words), np.float64, len(words))
-    except ValueError:
-        _refuse_line(path, lines)
-    first = np.zeros(len(numbers), dtype=np.bool_)
-    first[starts[:-1]] = True
-    pairs = numbers[~first].reshape(-1, 2)
+    labels = array("d")
+    entries = array("d")  # index and value in turn
+    ends = [0]
+    stripped = (_LIBSVM_REST.sub("", line) for line in lines)
+    for number, line in enumerate((line for line in stripped if line.strip()), start=1):
+        words = line.replace(":", " ").split()
+        try:
+            if len(words) != 1 + 2 * line.count(":"):
+                raise ValueError
+            labels.append(float(words[0]))
+            entries.extend(map(float, words[1:]))
+        except ValueError:
+            _refuse(path, f"sample {number} is {line[:60]!r}", "write label index:value ...")
+        ends.append(len(entries) // 2)
+    pairs = np.array(entries).reshape(-1, 2)
     columns = pairs[:, 0].astype(np.int64)
     if (columns != pairs[:, 0]).any() or (columns < 0).any():
         _refuse(path, "has an index that is no whole number from 0", "write label index:value ...")
     columns -= int(len(columns) > 0 and columns.min() > 0)
     width = int(columns.max(initial=0)) + 1
-    pointers = np.concatenate([[0], np.cumsum(entries)])
-    features = csr_array((pairs[:, 1].astype(np.float32), columns, pointers), shape=(len(lines), width))
+    features = csr_array((pairs[:, 1].astype(np.float32), columns, np.array(ends)), shape=(len(labels), width))
     features.sum_duplicates()
-    return RawSamples(features, numbers[first])
-
-
-def _refuse_line(path: Path, lines: list[str]) -> NoReturn:
-    for number, line in enumerate(lines, start=1):
-        words = line.replace(":", " ").split()
-        try:
-            whole = len([float(word) for word in words]) == 1 + 2 * line.count(":")
-        except ValueError:
-            whole = False
-        if not whole:
-            _refuse(path, f"sample {number} is {line[:60]!r}", "write label index:value ...")
-    _refuse(path, "cannot be read as LIBSVM text", "write label index:value ...")
+    return RawSamples(features, np.array(labels))
 
 
 # ---------------------------------------------------------------------------------------------------- CSV
 
 
-def _read_csv(path: Path, text: str, label: str | None) -> RawSamples:
+def _read_csv(path: Path, lines: list[str], label: str | None) -> RawSamples:
     """Rows of numbers separated by commas, semicolons or tabs, with one column of labels; a first row may be names."""
-    first = next(line for line in text.splitlines() if line.strip())
+    first = lines[0]
     delimiter = max(",;\t", key=first.count)
     names = [name.strip() for name in next(csv.reader([first], delimiter=delimiter))]
     if len(names) < 2:
         _refuse(path, f"has the first line {first[:60]!r}", "separate a column of labels and others by commas")
-    column = _column(path, names, label)
+    if label is None:
+        column = len(names) - 1
+    elif label in names:
+        column = names.index(label)
+    elif label.isdecimal() and int(label) < len(names):
+        column = int(label)
+    else:
+        shown = ", ".join(names[:20])
+        _refuse(path, f"has no column {label!r}, but {shown[:200]}", "correct data.label")
     others = [number for number in range(len(names)) if number != column]
-    header = label in names or not all(_is_number(names[number]) for number in others)
-    lines = [line for line in text.splitlines() if line.strip()][int(header) :]
+    if label in names or not all(_is_number(names[number]) for number in others):
+        lines = lines[1:]
     if not lines:
         _refuse(path, "has a header only", "give a file with samples")
     options: dict[str, Any] = {"delimiter": delimiter, "quotechar": '"', "comments": None, "ndmin": 2}
@@ -226,18 +216,6 @@ def _read_csv(path: Path, text: str, label: str | None) -> RawSamples:
         where = str(error).partition(";")[0]
         _refuse(path, f"{where} (rows from 0, without a header)", "write numbers only, but for the labels")
     return RawSamples(features, np.char.strip(labels))
-
-
-def _column(path: Path, names: list[str], label: str | None) -> int:
-    """The number of the column of labels."""
-    if label is None:
-        return len(names) - 1
-    if label in names:
-        return names.index(label)
-    if label.isdecimal() and int(label) < len(names):
-        return int(label)
-    shown = ", ".join(names[:20])
-    _refuse(path, f"has no column {label!r}, but {shown[:200]}", "correct data.label")
 
 
 def _is_number(word: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from areabench.problems.data.images import IdxFile, ImageSet, open_images, unpack_images
-from areabench.problems.data.settings import DataSettings
-from areabench.problems.datasets import Dataset
+from areabench.problems.data.images import IdxFile, ImageSet, ImageSettings
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 MNIST_FILES = (
     IdxFile("train-images-idx3-ubyte", "6bbc9ace898e44ae57da46a324031adb", (60_000, 28, 28), 0xF3639B56),
@@ -19,27 +20,19 @@ MNIST = ImageSet("mnist", "MNIST", MNIST_FILES, "the package", "reinstall areabe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mnist(DataSettings):
+class Mnist(ImageSettings):
     """MNIST, 60,000 training and 10,000 test images of 28×28; part of the package."""
 
     name: str = "mnist"
 
     @property
-    def train_samples(self) -> int:
-        """Training samples."""
-        return 60_000
+    def images(self) -> ImageSet:
+        """What the files must be."""
+        return MNIST
 
     @property
-    def model_entries(self) -> int | None:
-        """784 pixels, ten classes."""
-        return 7840
-
-    def prepare(self, cache: Path) -> None:
-        """Unpack the images, or check them if they are there."""
+    def source(self) -> Traversable:
+        """The folder in the package."""
         from importlib import resources  # one rank per node comes here
 
-        unpack_images(resources.files("areabench") / "data" / "mnist", cache, MNIST)
-
-    def load(self, cache: Path) -> Dataset:
-        """The images."""
-        return open_images(cache, MNIST)
+        return resources.files("areabench") / "data" / "mnist"

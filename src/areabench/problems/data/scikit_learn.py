@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,18 +33,25 @@ class ScikitLearn(DataSettings):
 
     def load(self, cache: Path) -> Dataset:
         """The table."""
-        from areabench.problems.data.formats import FileSamples, RawSamples  # few runs need them
-        from areabench.problems.data.samples import dataset_of, with_intercept
+        from areabench.problems.data.samples import RawSamples, dataset_of, with_intercept  # few runs need them
 
-        try:
-            bunch = getattr(importlib.import_module("sklearn.datasets"), f"load_{self.set}")()
-        except ImportError as error:
-            raise UserError(
-                f"data `scikit-learn` needs scikit-learn, which cannot be imported ({error}); pip install scikit-learn"
-            ) from error
-        names = getattr(bunch, "target_names", None)
-        labels = bunch.target if names is None else np.asarray(names)[bunch.target]
-        task = "regression" if names is None else "classification"
-        found = FileSamples(RawSamples(bunch.data, labels))
-        data = dataset_of(self.set, f"data set {self.set}", found, self, task)
+        table = scikit_learn_table(self.set, self.name)
+        names = getattr(table, "target_names", None)
+        if names is None:
+            labels = table.target
+            task = "regression"
+        else:
+            labels = np.asarray(names)[table.target]
+            task = "classification"
+        data = dataset_of(self.set, f"data set {self.set}", RawSamples(table.data, labels), None, self, task)
         return with_intercept(data) if self.intercept else data
+
+
+def scikit_learn_table(name: str, data: str) -> Any:
+    """One of scikit-learn's tables for the data set `data`, which begins an error."""
+    try:
+        return getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")()
+    except ImportError as error:
+        raise UserError(
+            f"data `{data}` needs scikit-learn, which cannot be imported ({error}); pip install scikit-learn"
+        ) from error

@@ -40,42 +40,32 @@ class Synthetic(DataSettings):
 
     def load(self, cache: Path) -> Dataset:
         """Blobs around centres from N(0, 1), one per class; training and test samples have separate streams."""
-        centres = _synthetic_stream(self, 0).standard_normal((self.classes, self.features))
-        train = _synthetic_stream(self, 1)
-        test = _synthetic_stream(self, 2)
-        train_features, train_labels = _draw_blobs(self, centres, self.train_samples, train)
-        test_features, test_labels = _draw_blobs(self, centres, self.test_samples, test)
-        return Dataset(
-            "synthetic", train_features, train_labels, test_features, test_labels, self.classes, scale=1 / 255
-        )
+        centres = self._stream(0).standard_normal((self.classes, self.features))
+        train = self._draw_blobs(centres, self.train_samples, self._stream(1))
+        test = self._draw_blobs(centres, self.test_samples, self._stream(2))
+        return Dataset("synthetic", *train, *test, self.classes, scale=1 / 255)
 
+    def _stream(self, part: int) -> np.random.Generator:
+        entropy = [self.seed, _SYNTHETIC_ENTROPY, part]
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
 
-def _synthetic_stream(settings: Synthetic, part: int) -> np.random.Generator:
-    entropy = [settings.seed, _SYNTHETIC_ENTROPY, part]
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-
-
-def _draw_blobs(
-    settings: Synthetic, centres: NDArray[np.float64], samples: int, generator: np.random.Generator
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Features (samples, features) and labels; the labels as balanced as can be, in random order."""
-    labels = generator.permutation(np.arange(samples, dtype=np.int64) % settings.classes)
-    features = np.empty((samples, settings.features), dtype=np.uint8)
-    deviation = math.hypot(1.0, settings.spread)
-    standardised = centres / deviation
-    rows_at_once = max(1, _VALUES_AT_ONCE // settings.features)
-    for first in range(0, samples, rows_at_once):
-        rows = slice(first, first + rows_at_once)
-        values = generator.standard_normal(features[rows].shape)
-        values *= settings.spread / deviation
-        values += standardised[labels[rows]]
-        features[rows] = _to_range(values)
-    return frozen(features), frozen(labels)
-
-
-def _to_range(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Whole numbers from 0 to 255: 0 in the middle, three standard deviations at the ends; changes the values."""
-    values *= 127.5 / _SYNTHETIC_WIDTH
-    values += 127.5
-    np.rint(values, out=values)
-    return np.clip(values, 0, 255, out=values)
+    def _draw_blobs(
+        self, centres: NDArray[np.float64], samples: int, generator: np.random.Generator
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Features (samples, features) and labels; the labels as balanced as can be, in random order."""
+        labels = generator.permutation(np.arange(samples, dtype=np.int64) % self.classes)
+        features = np.empty((samples, self.features), dtype=np.uint8)
+        deviation = math.hypot(1.0, self.spread)
+        standardised = centres / deviation
+        rows_at_once = max(1, _VALUES_AT_ONCE // self.features)
+        for first in range(0, samples, rows_at_once):
+            rows = slice(first, first + rows_at_once)
+            values = generator.standard_normal(features[rows].shape)
+            values *= self.spread / deviation
+            values += standardised[labels[rows]]
+            # whole numbers from 0 to 255: 0 in the middle, three standard deviations at the ends
+            values *= 127.5 / _SYNTHETIC_WIDTH
+            values += 127.5
+            np.rint(values, out=values)
+            features[rows] = np.clip(values, 0, 255, out=values)
+        return frozen(features), frozen(labels)

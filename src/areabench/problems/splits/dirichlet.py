@@ -8,14 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from areabench.errors import UserError
-from areabench.problems.splits.rows import (
-    Rows,
-    Shares,
-    SplitSettings,
-    client_rows,
-    draw_shares,
-    shuffled_classes,
-)
+from areabench.problems.splits.rows import Rows, SplitSettings, client_rows, draw_shares, shuffled_classes
 from areabench.settings.keys import key
 from areabench.settings.limits import LARGEST
 
@@ -51,11 +44,22 @@ class Dirichlet(SplitSettings):
         """
         classes = shuffled_classes(labels, generator)
         lengths = np.array([len(rows) for rows in classes])
+        draws = self.draws
+        if draws is None:
+            draws = _REDRAWS if clients <= _MANY_CLIENTS else _REDRAWS_MANY
         least = 0
-        for _ in range(self.draws or (_REDRAWS if clients <= _MANY_CLIENTS else _REDRAWS_MANY)):
+        for _ in range(draws):
             shares = draw_shares(self.concentration, len(classes), clients, generator)
-            sizes = _cut(shares, lengths, generator)
-            if (smallest := int(sizes.sum(axis=0).min())) >= self.minimum:
+            # Rows of each class per client from rounded cumulative shares, shape (classes, clients). Each class rounds
+            # at a random offset: always rounding at one half would, with nearly equal shares and more clients than
+            # rows of a class, leave the same clients without a row in every class.
+            offsets = generator.random((len(classes), 1))
+            cuts = np.floor(np.cumsum(shares, axis=1) * lengths[:, None] + offsets).astype(np.int64)
+            cuts = np.minimum(cuts, lengths[:, None])
+            cuts[:, -1] = lengths
+            sizes = np.diff(cuts, axis=1, prepend=0)
+            smallest = int(sizes.sum(axis=0).min())
+            if smallest >= self.minimum:
                 break
             least = max(least, smallest)
         else:
@@ -67,24 +71,11 @@ class Dirichlet(SplitSettings):
         owners = np.empty(len(labels), dtype=np.int64)
         for rows, row_sizes in zip(classes, sizes, strict=True):
             owners[rows] = np.repeat(np.arange(clients), row_sizes)
-        _repair(owners, clients, self.minimum, generator)
+        repair(owners, clients, self.minimum, generator)
         return owners
 
 
-def _cut(shares: Shares, lengths: Rows, generator: np.random.Generator) -> Rows:
-    """Number of rows of each class per client, shape (classes, clients), from rounded cumulative shares.
-
-    Each class rounds at a random offset: always rounding at one half would, with nearly equal shares and more clients
-    than rows of a class, leave the same clients without a row in every class.
-    """
-    offsets = generator.random((len(lengths), 1))
-    cuts = np.floor(np.cumsum(shares, axis=1) * lengths[:, None] + offsets).astype(np.int64)
-    cuts = np.minimum(cuts, lengths[:, None])
-    cuts[:, -1] = lengths
-    return np.diff(cuts, axis=1, prepend=0)
-
-
-def _repair(owners: Rows, clients: int, minimum: int, generator: np.random.Generator) -> None:
+def repair(owners: Rows, clients: int, minimum: int, generator: np.random.Generator) -> None:
     """While a client is below the minimum: move a random row of the largest client to the smallest; changes `owners`.
 
     Givers start above the minimum and never fall below it, takers start below and never rise above it, so the two
@@ -100,19 +91,12 @@ def _repair(owners: Rows, clients: int, minimum: int, generator: np.random.Gener
     heapq.heapify(givers)
     piles: dict[int, list[int]] = {}  # rows of the givers in use, shuffled, so that the last one is a random one
     while takers:
-        size, taker = takers[0]
-        giver = givers[0][1]
+        size, taker = heapq.heappop(takers)
+        giver = heapq.heappop(givers)[1]
         if giver not in piles:
             piles[giver] = generator.permutation(parts[giver]).tolist()
         owners[piles[giver].pop()] = taker
-        _replace_or_drop(takers, size + 1, taker, size + 1 < minimum)
-        left = len(piles[giver])
-        _replace_or_drop(givers, -left, giver, left > minimum)
-
-
-def _replace_or_drop(heap: list[tuple[int, int]], weight: int, client: int, keep: bool) -> None:
-    """Return the first client to the heap with its new weight, or remove it."""
-    if keep:
-        heapq.heapreplace(heap, (weight, client))
-    else:
-        heapq.heappop(heap)
+        if size + 1 < minimum:
+            heapq.heappush(takers, (size + 1, taker))
+        if len(piles[giver]) > minimum:
+            heapq.heappush(givers, (-len(piles[giver]), giver))

@@ -6,14 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from areabench.problems.splits.rows import (
-    NOBODY,
-    Rows,
-    Shares,
-    SplitSettings,
-    draw_shares,
-    shuffled_classes,
-)
+from areabench.problems.splits.rows import NOBODY, Rows, Shares, SplitSettings, draw_shares, shuffled_classes
 from areabench.settings.keys import key
 from areabench.settings.limits import LARGEST
 

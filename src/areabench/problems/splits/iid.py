@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from areabench.problems.splits.rows import (
-    Rows,
-    SplitSettings,
-)
+from areabench.problems.splits.rows import Rows, SplitSettings
 
 
 @dataclass(frozen=True, kw_only=True)

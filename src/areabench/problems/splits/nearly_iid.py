@@ -7,11 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from areabench.errors import UserError
-from areabench.problems.splits.rows import (
-    Rows,
-    SplitSettings,
-    shuffled_classes,
-)
+from areabench.problems.splits.rows import Rows, SplitSettings, shuffled_classes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,31 +30,30 @@ class OwnSplit(SplitSettings):
     def rows(self, labels: Rows, clients: int, seed: int) -> Sequence[Rows]:
         """The sorted rows of each client; two clients may hold the same row, and some rows may be held by none."""
         check_enough(self.name, 1, len(labels), clients)
-        found, again = (_drawn_split(self, labels, clients, seed) for _ in range(2))
+        found, again = (self._draw(labels, clients, seed) for _ in range(2))
         if len(found) != clients:
-            count = f"{len(found)} part{'s' * (len(found) != 1)}"
-            refuse(self, f"returned {count} for {clients} clients", "return one per client")
-        for client, part in enumerate(found):
+            refuse(self, f"returned parts for {len(found)} of {clients} clients", "return one per client")
+        for client, (part, same) in enumerate(zip(found, again, strict=True)):
             if wrong := _wrong_rows(part, len(labels)):
                 refuse(self, f"gave client {client} {wrong}", f"give row numbers from 0 to {len(labels) - 1}")
-        if any(not np.array_equal(*pair) for pair in zip(found, again, strict=True)):
-            refuse(self, "gives other parts each time", "draw from its generator only")
+            if not np.array_equal(part, same):
+                refuse(self, "gives other parts each time", "draw from its generator only")
         return [np.sort(part).astype(np.int64, copy=False) for part in found]
 
-
-def _drawn_split(settings: OwnSplit, labels: Rows, clients: int, seed: int) -> list[NDArray[Any]]:
-    if (record := record_of(settings)) is not None:
-        return list(record.rows(labels, clients, seed))
-    parts = call(settings, labels=labels, clients=clients, generator=stream(seed, Purpose.SPLIT))
-    remedy = "let it return an array of row numbers per client"
-    if not hasattr(parts, "__iter__"):
-        refuse(settings, f"returned {type(parts).__name__}", remedy)
-    with blaming(settings):  # the function may be a generator, which fails only now
-        found = list(parts)
-    try:
-        return [np.asarray(part) for part in found]
-    except (TypeError, ValueError):
-        refuse(settings, f"returned {type(parts).__name__}", remedy)
+    def _draw(self, labels: Rows, clients: int, seed: int) -> list[NDArray[Any]]:
+        """What the user's function or record gives."""
+        if (record := record_of(self)) is not None:
+            return list(record.rows(labels, clients, seed))
+        parts = call(self, labels=labels, clients=clients, generator=stream(seed, Purpose.SPLIT))
+        remedy = "let it return an array of row numbers per client"
+        if not hasattr(parts, "__iter__"):
+            refuse(self, f"returned {type(parts).__name__}", remedy)
+        with blaming(self):  # the function may be a generator, which fails only now
+            found = list(parts)
+        try:
+            return [np.asarray(part) for part in found]
+        except (TypeError, ValueError):
+            refuse(self, f"returned {type(parts).__name__}", remedy)
 
 
 def _wrong_rows(part: NDArray[Any], samples: int) -> str:

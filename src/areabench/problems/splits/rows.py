@@ -50,7 +50,9 @@ class ClientRows(Sequence[Rows]):
     """The rows of each client, cut out of one array when they are asked for: a million arrays take 200 MB."""
 
     def __init__(self, rows: Rows, sizes: Rows) -> None:
-        self._rows, self.sizes, self._ends = rows, sizes, np.cumsum(sizes)
+        self._rows = rows
+        self.sizes = sizes
+        self._ends = np.cumsum(sizes)
 
     def __len__(self) -> int:
         """How many clients there are."""
@@ -113,8 +115,11 @@ def draw_shares(concentration: float, draws: int, parts: int, generator: np.rand
     with np.errstate(all="ignore"):
         shares = generator.dirichlet(np.full(parts, concentration), size=draws)
     broken = ~(np.isfinite(shares).all(axis=1) & (np.abs(shares.sum(axis=1) - 1) < 1e-6))
-    if broken.any():
-        shares[broken] = 1 / parts if concentration >= 1 else 0.0
-    if broken.any() and concentration < 1:
+    if not broken.any():
+        return shares
+    if concentration >= 1:
+        shares[broken] = 1 / parts
+    else:
+        shares[broken] = 0.0
         shares[broken, generator.integers(parts, size=np.count_nonzero(broken))] = 1.0
     return shares
