@@ -22,7 +22,12 @@ include_patterns = [
     "src/**/ORIGIN.md", "analysis/paper/ORIGIN.md",
 ]  # fmt: skip
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+add_module_names = False
+nitpick_ignore_regex = [("py:.*", ".*")]  # types of other libraries have no page here
 myst_heading_anchors = 4
 highlight_language = "none"  # each block says what it is
 smartquotes = False  # keys and values are quoted as they are typed
@@ -67,7 +72,18 @@ def unlink_folders(application: Sphinx, document: str, source: list[str]) -> Non
     source[0] = _FOLDER_LINK.sub(lambda link: link["words"] if (here / link["path"]).is_dir() else link[0], source[0])
 
 
+def plain_docstring(_app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]) -> None:
+    """Docstrings are plain text with `code` and indented tables; Sphinx would take a bar or a star for its own mark."""
+    for number, line in enumerate(lines):
+        parts = line.split("`")
+        parts[::2] = [re.sub(r"([|*_])", r"\\\1", words) for words in parts[::2]]
+        lines[number] = line if line.startswith(" ") else "``".join(parts)
+        if line.endswith(":") and any(after.startswith(" ") for after in lines[number + 1 : number + 3]):
+            lines[number] += ":"
+
+
 def setup(application: Sphinx) -> None:
-    """Register the two changes of the sources."""
+    """Register what changes the sources and the docstrings."""
+    application.connect("autodoc-process-docstring", plain_docstring)
     application.connect("source-read", add_navigation)
     application.connect("source-read", unlink_folders)

@@ -210,40 +210,43 @@ def remember_start(start: Vector) -> Vector:
 class Method:
     """One federated method: five functions, and others for what only some methods do.
 
-    remember  (x0) -> memory: what a client starts with; every later memory has its shape and type
-    report    (memory, work) -> Report: after the local steps of a round
-    start     (x0) -> Step: the server's first state (it has an attribute `model`) and who works first
-    receive   (state, arrival) -> Step: an update arrived
-    aggregate (state) -> Step: the aggregation criterion is met, or `due` or `wake` say so
+    What every method has:
+
+        remember  (x0) -> memory: what a client starts with; every later memory has its shape and type
+        report    (memory, work) -> Report: after the local steps of a round
+        start     (x0) -> Step: the server's first state (it has an attribute `model`) and who works first
+        receive   (state, arrival) -> Step: an update arrived
+        aggregate (state) -> Step: the aggregation criterion is met, or `due` or `wake` say so
 
     When the server steps:
 
-    reply     whether the calls of `receive` leave before or after the server step that the same update triggers
-    due       (state) -> whether to step now, asked after every update, in place of the experiment's criterion
-    wake      (state) -> the time (s) at which to step by the clock; infinite: never. Asked after every event.
+        reply     whether the calls of `receive` leave before or after the server step that the same update triggers
+        due       (state) -> whether to step now, asked after every update, in place of the experiment's criterion
+        wake      (state) -> the time (s) at which to step by the clock; infinite: never. Asked after every event.
 
     What clients do:
 
-    begin     (memory, model, attached) -> where the local steps start; otherwise at the order's model
-    correct   (memory, work, gradient) -> what takes the place of the gradient at `work.local`
-    momentum  of the local steps within a round: v <- momentum·v + gradient
-    attach    (state) -> an array that goes out with every model
-    payload_like (x0) -> an array with the shape and type of every payload; otherwise they are like the model
-    trains_first whether a client's first round makes local steps; else it reports what it was sent
-    interrupts whether clients are cancelled or contacted, so that they look for messages between local steps
+        begin     (memory, model, attached) -> where the local steps start; otherwise at the order's model
+        correct   (memory, work, gradient) -> what takes the place of the gradient at `work.local`
+        momentum  of the local steps within a round: v <- momentum·v + gradient
+        attach    (state) -> an array that goes out with every model
+        payload_like (x0) -> an array with the shape and type of every payload; otherwise they are like the model
+        trains_first whether a client's first round makes local steps; else it reports what it was sent
+        interrupts whether clients are cancelled or contacted, so that they look for messages between local steps
 
     For methods that keep a record of orders, or that a lost client concerns:
 
-    again     (state, client, version) -> state: the client's update was refused; it works again, on this version
-    lose      (state, client, orders) -> Step: the client is lost with this many open orders; who works instead
-    recalled  (state) -> the sum of the memories of all clients in the average, in double precision
-    remove    (state, count, memories) -> state without `count` clients, whose memories add up to `memories`
+        again     (state, client, version) -> state: the client's update was refused; it works again, on this version
+        lose      (state, client, orders) -> Step: the client is lost with this many open orders; who works instead
+        recalled  (state) -> the sum of the memories of all clients in the average, in double precision
+        remove    (state, count, memories) -> state without `count` clients, whose memories add up to `memories`
 
     For secure aggregation:
 
-    add       (state, total) -> state: the updates since the last step, which `receive` got as zeros, add up to `total`;
-              for methods that need no more than this sum, and whose clients remember the sum of what they have sent
-    masked    what the engine must know of masked updates (`fixed_point`)
+        add       (state, total) -> state: the updates since the last step, which `receive` got as zeros, add up to
+                  `total`; for methods that need no more than this sum, and whose clients remember the sum of what they
+                  have sent
+        masked    what the engine must know of masked updates (`fixed_point`)
     """
 
     name: str
