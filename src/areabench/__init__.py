@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from areabench.sweeps.read import Sweep, open_sweep
     from areabench.views import figures
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Experiment",
     "Run",

@@ -257,7 +257,7 @@ def test_little_room_for_what_ranks_share(monkeypatch: pytest.MonkeyPatch, tmp_p
 # ---------------------------------------------------------------------------------------------------- page and command
 
 SICK = [
-    Finding("areabench", Mark.OK, "0.1.0"),
+    Finding("areabench", Mark.OK, "0.2.0"),
     Finding("cores", Mark.WARN, "2 usable for 3 ranks", "use fewer ranks"),
     Finding("two ranks", Mark.FAIL, "no message within 60 s", "look for a firewall"),
 ]
@@ -265,7 +265,7 @@ SICK = [
 
 def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
     assert doctor_text(SICK) == (
-        "ok    areabench   0.1.0\n"
+        "ok    areabench   0.2.0\n"
         "warn  cores       2 usable for 3 ranks\n"
         "                  -> use fewer ranks\n"
         "FAIL  two ranks   no message within 60 s\n"
