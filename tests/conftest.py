@@ -40,7 +40,7 @@ from areabench.experiment.experiment import Experiment  # noqa: E402
 from areabench.progress import Style  # noqa: E402
 from areabench.runfile.read import Run, open_run  # noqa: E402
 from areabench.transports.options import RunOptions  # noqa: E402
-from areabench.transports.session import simulate  # noqa: E402
+from areabench.transports.session import simulate_run  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -78,7 +78,7 @@ def record(tmp_path: Path) -> Iterator[Callable[[Experiment], Run]]:
 
         def simulated(experiment: Experiment) -> Run:
             path = next(paths)
-            simulate(experiment, RunOptions(path, tmp_path / "cache", "a test", False, Style.NONE))
+            simulate_run(experiment, RunOptions(path, tmp_path / "cache", "a test", False, Style.NONE))
             return stack.enter_context(open_run(path))
 
         yield simulated

@@ -40,7 +40,7 @@ from areabench.problems.splits.iid import Iid
 from areabench.progress import Style
 from areabench.settings.parse import to_toml
 from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.transports.simulator import LaneRecorder, Simulator
 
 METHODS: tuple[MethodSettings, ...] = (
@@ -247,7 +247,7 @@ def measure_whole(experiment: Experiment, cache: Path) -> Cost:
     """Simulate in this process as `areabench simulate` does: run file and evaluation count."""
     begun_s = time.process_time()
     options = RunOptions(cache / "whole.h5", cache, "", force=True, progress=Style.NONE)
-    status = checked(simulate(experiment, options))
+    status = checked(simulate_run(experiment, options))
     return Cost(0.0, time.process_time() - begun_s, status.updates, peak_bytes(resource.RUSAGE_SELF))
 
 

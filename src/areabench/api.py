@@ -28,8 +28,7 @@ from areabench.engine.events import State, Status
 from areabench.errors import ConfigError, RunFailure, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI
-from areabench.experiment.parse import anchored, check_trace
-from areabench.experiment.parse import read_experiment as read_tables
+from areabench.experiment.parse import anchored, check_trace, checked_experiment
 from areabench.experiment.tables import grid_of, part_name, passed_parts, tables_of
 from areabench.host import own_cores
 from areabench.kernels import Bits, environment_for
@@ -60,7 +59,7 @@ def read_experiment(experiment: ExperimentSource, /, **overrides: Any) -> Experi
     for key in ("sweep", "extends"):
         if key in table:
             raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use areabench.sweep")
-    found = read_tables(anchored(merged(table, tables_of(overrides)), folder), Location(source))
+    found = checked_experiment(anchored(merged(table, tables_of(overrides)), folder), Location(source))
     check_trace(found)
     return found
 
@@ -77,7 +76,7 @@ def simulate(
     **overrides: Any,
 ) -> Run:
     """Make one run in virtual time, in this process, and open it; `force` overwrites an existing file."""
-    from areabench.transports.session import simulate as simulate_run
+    from areabench.transports.session import simulate_run
 
     chosen = read_experiment(experiment, **overrides)
     with _run_file(output) as path:
@@ -314,7 +313,7 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
         table[section]["name"] = (
             PythonObject(name, given.function) if isinstance(given, PythonObject) else PythonObject(name, part)
         )
-    return read_tables(table, Location(str(run.path)))
+    return checked_experiment(table, Location(str(run.path)))
 
 
 # ---------------------------------------------------------------------------------------------------- files

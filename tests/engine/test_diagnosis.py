@@ -41,7 +41,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.views.json import to_json
 from areabench.views.text import describe_run, diagnosis_text, size
 
@@ -284,7 +284,7 @@ def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A simulated run, with and without its events."""
     experiment = parse_experiment(EXPERIMENT, overrides=["delays.name=exponential", str(request.param)])
     path = tmp_path / "simulated.h5"
-    simulate(experiment, RunOptions(path, tmp_path, "", False, Style.NONE))
+    simulate_run(experiment, RunOptions(path, tmp_path, "", False, Style.NONE))
     return path
 
 

@@ -24,7 +24,7 @@ from areabench.problems.logistic import Logistic
 from areabench.problems.splits.iid import Iid
 from areabench.runfile.read import open_run
 from areabench.transports.replay import Replay
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.transports.simulator import LaneEnd, play_alone, play_lanes
 
 __all__ = ["stop_at"]  # a fixture
@@ -54,7 +54,7 @@ def test_every_method_has_its_own_colour() -> None:
 @every_method
 def test_a_simulated_run_replays_bit_for_bit(tmp_path: Path, name: str) -> None:
     experiment = experiment_of(name)
-    assert simulate(experiment, around(tmp_path / "run.h5", None)).state == State.DONE
+    assert simulate_run(experiment, around(tmp_path / "run.h5", None)).state == State.DONE
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_was_stopped_twice_equals_one_that_was_not(
 @every_method
 def test_a_run_that_loses_clients_ends_and_replays(tmp_path: Path, name: str) -> None:
     experiment = replace(experiment_of(name), faults=Faults(lost=(0, 3), lost_at_s=(0.4, 0.9)))
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert (status.state, status.lost) == (State.DONE, 2)
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
@@ -106,7 +106,7 @@ def test_a_run_with_refused_updates_ends_and_replays(
         type(scenario.problem), "local",
         lambda problem, client: Spoilt(local(problem, client)) if client == 0 else local(problem, client),
     )  # fmt: skip
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert status.state == State.DONE
     assert status.refused >= 1
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))

@@ -413,11 +413,11 @@ def test_run_is_resumed_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     experiment = experiment_of(name, faults=Faults(lost=(2,), lost_at_s=(0.5,), lost_client="remove"))
     whole, cut = tmp_path / "whole.h5", tmp_path / "cut.h5"
-    ended = session.simulate(experiment, around(whole, None))
+    ended = session.simulate_run(experiment, around(whole, None))
     monkeypatch.setattr(StoppingTriggers, "asks", count(), raising=False)
     monkeypatch.setattr(StoppingTriggers, "stop_at", stop, raising=False)
     monkeypatch.setattr(session, "CheckpointTriggers", StoppingTriggers)
-    assert session.simulate(experiment, around(cut, 0.0)).state == State.STOPPED
+    assert session.simulate_run(experiment, around(cut, 0.0)).state == State.STOPPED
     assert checkpoint_path(cut).exists()
     monkeypatch.setattr(StoppingTriggers, "stop_at", 10**9)
     with open_run(cut) as run:

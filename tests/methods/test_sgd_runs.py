@@ -27,7 +27,7 @@ from areabench.methods.ringmaster import Ringmaster
 from areabench.problems.quadratic import Quadratic
 from areabench.runfile.read import Run, open_run
 from areabench.timing.rates import ListedRates
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.transports.simulator import play_alone, play_lanes
 
 __all__ = ["stop_at"]  # a fixture
@@ -58,7 +58,7 @@ def experiment_with(variant: str) -> Experiment:
 @every_variant
 def test_a_run_replays_bit_for_bit(tmp_path: Path, variant: str) -> None:
     experiment = experiment_with(variant)
-    assert simulate(experiment, around(tmp_path / "run.h5", None)).state == State.DONE
+    assert simulate_run(experiment, around(tmp_path / "run.h5", None)).state == State.DONE
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
 
@@ -81,13 +81,13 @@ def test_a_run_with_losses_and_a_refused_update_replays(
         type(build_scenario(experiment, tmp_path).problem), "local",
         lambda problem, client: Spoilt(local(problem, client)) if client == 0 else local(problem, client),
     )  # fmt: skip
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert (status.state, status.lost, status.refused) == (State.DONE, 2, 1)
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
 
 def test_stops_are_recorded(tmp_path: Path) -> None:
-    simulate(experiment_with("ringmaster, stops"), around(tmp_path / "run.h5", None))
+    simulate_run(experiment_with("ringmaster, stops"), around(tmp_path / "run.h5", None))
     with open_run(tmp_path / "run.h5") as run:
         events = run.events_array
         assert (events["kind"] == Kind.CANCELLED).sum() > 3

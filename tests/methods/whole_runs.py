@@ -23,7 +23,7 @@ from areabench.runfile.read import Run, open_run
 from areabench.transports import session
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
-from areabench.transports.session import resume_simulation, simulate, simulate_together
+from areabench.transports.session import resume_simulation, simulate_run, simulate_together
 from areabench.transports.signals import CheckpointTriggers
 
 
@@ -46,10 +46,10 @@ def resumed(experiment: Experiment, folder: Path, patch: pytest.MonkeyPatch, sto
             return bool(self.stop_signal)
 
     whole, cut = folder / "whole.h5", folder / "cut.h5"
-    simulate(experiment, _options(whole, None))
+    simulate_run(experiment, _options(whole, None))
     with patch.context() as patched:
         patched.setattr(session, "CheckpointTriggers", StopsOnce)
-        assert simulate(experiment, _options(cut, 0.0)).state == State.STOPPED
+        assert simulate_run(experiment, _options(cut, 0.0)).state == State.STOPPED
         with open_run(cut) as run:
             assert resume_simulation(run, _options(cut, 0.0)).state == State.DONE
     return _contents(cut), _contents(whole)
@@ -85,7 +85,7 @@ def farthest_lane(base: Experiment, methods: Sequence[MethodSettings], folder: P
     farthest = 0.0
     for number, experiment in enumerate(experiments):
         alone = folder / f"alone{number}.h5"
-        simulate(experiment, _options(alone, None))
+        simulate_run(experiment, _options(alone, None))
         with open_run(together[number]) as lane, open_run(alone) as run:
             difference = np.abs(lane.model(-1) - run.model(-1)).max() / np.abs(run.model(-1)).max()
             farthest = max(farthest, float(difference))

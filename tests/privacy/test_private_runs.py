@@ -36,7 +36,7 @@ from areabench.runfile.read import open_run
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import UniformRates
 from areabench.transports import session
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.transports.simulator import LaneRecorder, Simulator
 
 __all__ = ["stop_at"]  # a fixture
@@ -65,7 +65,7 @@ def test_methods_that_need_more_than_sums_refuse_in_one_line(name: str) -> None:
 @by_sums
 def test_a_private_run_replays_bit_for_bit(tmp_path: Path, name: str) -> None:
     experiment = private(name)
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert (status.state, status.server_steps > 3) == (State.DONE, True)
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
@@ -82,7 +82,7 @@ def test_a_private_run_that_was_stopped_twice_equals_one_that_was_not(
 @by_sums
 def test_a_private_run_that_loses_clients_ends_and_replays(tmp_path: Path, name: str) -> None:
     experiment = replace(private(name), faults=Faults(lost=(0, 3), lost_at_s=(0.4, 0.9)))
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert (status.state, status.lost) == (State.DONE, 2)
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
@@ -97,7 +97,7 @@ def test_an_update_that_is_not_finite_is_refused_by_its_client(
     monkeypatch.setattr(
         problem, "local", lambda own, client: Spoilt(local(own, client)) if client == 0 else local(own, client)
     )
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert (status.state, status.refused) == (State.DONE, 1)
     with open_run(tmp_path / "run.h5") as run:
         row = run.events_array[run.events_array["kind"] == Kind.REFUSED][0]
@@ -221,7 +221,7 @@ TOGETHER = Experiment(  # every sum is of all five clients, once each
 
 
 def last_model(experiment: Experiment, path: Path) -> Vector:
-    simulate(experiment, around(path, None))
+    simulate_run(experiment, around(path, None))
     with open_run(path) as run:
         model: Vector = run.models[-1]
         return model
@@ -260,7 +260,7 @@ def test_clipped_updates_are_counted_and_shown(
     from areabench.cli.main import main
 
     experiment = private(range=0.1)
-    simulate(experiment, around(tmp_path / "run.h5", None))
+    simulate_run(experiment, around(tmp_path / "run.h5", None))
     said = capsys.readouterr().err
     with open_run(tmp_path / "run.h5") as run:
         clipped = run.clipped
@@ -273,7 +273,7 @@ def test_clipped_updates_are_counted_and_shown(
 
 def test_updates_outside_are_refused_and_their_clients_work_again(tmp_path: Path) -> None:
     experiment = private(range=0.3, outside="refuse")
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert status.state == State.DONE
     assert status.refused > 0
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
@@ -281,14 +281,14 @@ def test_updates_outside_are_refused_and_their_clients_work_again(tmp_path: Path
 
 def test_a_range_that_fits_nothing_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RunFailure, match=r"every client at work was refused: .*; raise privacy.range"):
-        simulate(private(range=1e-5, outside="refuse"), around(tmp_path / "run.h5", None))
+        simulate_run(private(range=1e-5, outside="refuse"), around(tmp_path / "run.h5", None))
     with open_run(tmp_path / "run.h5") as run:
         assert run.status.state == State.FAILED
 
 
 def test_updates_that_are_not_finite_any_more_end_the_run_as_diverged(tmp_path: Path) -> None:
     experiment = replace(private("fedbuff"), method=FedBuff(step_size=1e200, server_step_size=1.0))
-    assert simulate(experiment, around(tmp_path / "run.h5", None)).state == State.DIVERGED
+    assert simulate_run(experiment, around(tmp_path / "run.h5", None)).state == State.DIVERGED
 
 
 # ---------------------------------------------------------------------------------------------------- keys
@@ -313,7 +313,7 @@ def test_keys_are_in_no_file_and_each_run_has_new_ones(
 
     monkeypatch.setattr(keys.KeyPair, "agree", agree)
     stop_at(30)
-    assert simulate(private(), around(tmp_path / "run.h5")).state == State.STOPPED
+    assert simulate_run(private(), around(tmp_path / "run.h5")).state == State.STOPPED
     first = set(agreed)
     texts = [path.read_bytes() for path in tmp_path.iterdir() if path.name != "client-secret"]
     assert any(path.name.endswith(".checkpoint") for path in tmp_path.iterdir())
@@ -336,8 +336,8 @@ def test_a_secret_that_cannot_be_made_is_said_before_the_run(tmp_path: Path, mon
     with pytest.raises(
         UserError, match=r"the secret of the clients cannot be read or made: .*AREABENCH_CLIENT_SECRET=FILE"
     ):
-        simulate(private(), around(tmp_path / "run.h5"))
-    assert simulate(private("fedbuff"), around(tmp_path / "other.h5")).state == State.DONE  # nothing to seal
+        simulate_run(private(), around(tmp_path / "run.h5"))
+    assert simulate_run(private("fedbuff"), around(tmp_path / "other.h5")).state == State.DONE  # nothing to seal
 
 
 def test_memories_in_a_checkpoint_are_sealed(
@@ -345,7 +345,7 @@ def test_memories_in_a_checkpoint_are_sealed(
     stop_at: Callable[[int], None],  # noqa: F811  # the fixture
 ) -> None:
     stop_at(30)
-    simulate(private(), around(tmp_path / "run.h5"))
+    simulate_run(private(), around(tmp_path / "run.h5"))
     (tmp_path / "client-secret").write_bytes(bytes(32))
     stop_at(10**9)
     with open_run(tmp_path / "run.h5") as run, pytest.raises(UserError, match="was not sealed with the secret"):
@@ -376,7 +376,7 @@ def test_combinations_that_are_refused(changed: dict[str, Any], why: str) -> Non
 
 def test_steps_by_the_clock_wait_for_enough_clients(tmp_path: Path) -> None:
     experiment = replace(private(), privacy=Privacy(threshold=4), aggregation=EveryPeriod(period_s=0.1))
-    status = simulate(experiment, around(tmp_path / "run.h5", None))
+    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert status.state == State.DONE
     with open_run(tmp_path / "run.h5") as run:
         kinds: Sequence[int] = run.events_array["kind"].tolist()
@@ -390,7 +390,7 @@ def test_an_own_method_with_sums_takes_part(tmp_path: Path) -> None:
 
     folder = Path(__file__).parents[2] / "analysis" / "own"
     experiment = read_experiment(folder / "own.toml", privacy={"bits": 64}, stop={"horizon_s": 1.0})
-    assert simulate(experiment, around(tmp_path / "run.h5", None)).server_steps > 3
+    assert simulate_run(experiment, around(tmp_path / "run.h5", None)).server_steps > 3
     replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path, experiment.module_folders or ()))
 
 

@@ -35,7 +35,7 @@ from areabench.runfile.schema import STATUS
 from areabench.settings.parse import to_toml
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 
 EXPERIMENT = quadratic("iterations = 3000", dimension=50) + '[record]\nsnapshots = "grid"\ninterval_s = 0.1\n'
 FLOAT = np.dtype(np.float64)
@@ -313,7 +313,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), surroundings(tmp_path / "run.h5"))
+    simulate_run(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), surroundings(tmp_path / "run.h5"))
     assert replayed(tmp_path / "run.h5")[0] == 20
 
 
@@ -344,7 +344,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "far" / "real.h5").touch()
     (tmp_path / "run.h5").symlink_to(tmp_path / "far" / "real.h5")
     around = replace(surroundings(tmp_path / "run.h5"), force=True)
-    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), around)
+    simulate_run(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), around)
     assert (tmp_path / "run.h5").is_symlink()
     assert replayed(tmp_path / "far" / "real.h5")[0] == 20
 
@@ -378,10 +378,10 @@ def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None
     overrides = ["stop.iterations=400", "record.average=true", f"record.models={models}"]
     settings = parse_experiment(EXPERIMENT, overrides=overrides)
     path, whole = tmp_path / "run.h5", tmp_path / "whole.h5"
-    simulate(settings, surroundings(path))
+    simulate_run(settings, surroundings(path))
     whole.write_bytes(path.read_bytes())
     full = tmp_path / "full.h5"
-    simulate(replace(settings, record=replace(settings.record, models="all")), surroundings(full))
+    simulate_run(replace(settings, record=replace(settings.record, models="all")), surroundings(full))
     with open_run(path) as run, open_run(full) as every:
         events, index = run.events_array, run.snapshot_index
         snapshots = 8
@@ -416,7 +416,7 @@ def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None
 
 def test_a_resumed_run_knows_its_last_snapshot(tmp_path: Path) -> None:
     settings = parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"])
-    simulate(settings, surroundings(tmp_path / "run.h5"))
+    simulate_run(settings, surroundings(tmp_path / "run.h5"))
     with open_run(tmp_path / "run.h5") as run:
         last = run.snapshot_index[-1]
         kept = RunPrefix(run, len(run.events_array), len(run.snapshot_index), tally_of(run.events_array))
@@ -427,7 +427,7 @@ def test_a_resumed_run_knows_its_last_snapshot(tmp_path: Path) -> None:
 
 
 def test_a_run_cannot_continue_from_beyond_the_end_of_its_file(tmp_path: Path) -> None:
-    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"]), surroundings(tmp_path / "run.h5"))
+    simulate_run(parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"]), surroundings(tmp_path / "run.h5"))
     before = (tmp_path / "run.h5").read_bytes()
     with open_run(tmp_path / "run.h5") as run:
         earlier = RunPrefix(run, 101, 3, tally_of(run.events_array))

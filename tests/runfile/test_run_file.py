@@ -42,7 +42,7 @@ from areabench.runfile.read import Run, Summary, open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
 from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.views.styled import RULE, align, number
 from areabench.views.text import describe_run, summary_table
 
@@ -65,7 +65,7 @@ def surroundings(output: Path) -> RunOptions:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """The small experiment's run, open."""
     path = tmp_path_factory.mktemp("runs") / "tiny.h5"
-    simulate(tiny(), surroundings(path))
+    simulate_run(tiny(), surroundings(path))
     with open_run(path) as opened:
         yield opened
 
@@ -198,7 +198,7 @@ def test_the_experiment_comes_back(run: Run) -> None:
 
 
 def test_arrays_stay_when_the_file_is_closed(tmp_path: Path) -> None:
-    simulate(tiny(), surroundings(tmp_path / "run.h5"))
+    simulate_run(tiny(), surroundings(tmp_path / "run.h5"))
     with open_run(str(tmp_path / "run.h5")) as opened:
         before = opened.events_array
     assert len(opened.events_array) == len(before) == 20
@@ -393,7 +393,7 @@ def test_a_failure_keeps_what_happened_until_then(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Client, "work", work)
     with pytest.raises(ZeroDivisionError):
-        simulate(tiny(), surroundings(tmp_path / "run.h5"))
+        simulate_run(tiny(), surroundings(tmp_path / "run.h5"))
     with open_run(tmp_path / "run.h5") as opened:
         assert opened.status.state == State.FAILED
         assert opened.status.reason == "ZeroDivisionError: seventh round ... last words"
@@ -412,7 +412,7 @@ def test_a_failure_of_the_evaluation_keeps_the_run(tmp_path: Path, monkeypatch: 
         raise FloatingPointError("no loss")
 
     monkeypatch.setattr("areabench.problems.quadratic.QuadraticProblem.evaluate", evaluate)
-    status = simulate(tiny(), surroundings(tmp_path / "run.h5"))
+    status = simulate_run(tiny(), surroundings(tmp_path / "run.h5"))
     assert (status.unevaluated, exit_code(status)) == ("FloatingPointError: no loss", 5)
     with open_run(tmp_path / "run.h5") as opened:
         assert opened.status == replace(status, unevaluated="")

@@ -18,7 +18,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from areabench.experiment.parse import load_experiment
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.progress import Style
 from areabench.runfile.record import Recorder
 from areabench.transports.options import RunOptions
@@ -34,7 +34,7 @@ def flush(recorder):
 
 Recorder.flush = flush
 Recorder.flush_if_overdue = lambda recorder: recorder.spare_moment()
-simulate(load_experiment(Path(sys.argv[1]), ()), RunOptions(Path(sys.argv[2]), Path(), "", True, Style.NONE))
+simulate_run(load_experiment(Path(sys.argv[1]), ()), RunOptions(Path(sys.argv[2]), Path(), "", True, Style.NONE))
 """
 _PROGRAM = """
 import sys

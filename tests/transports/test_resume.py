@@ -46,7 +46,7 @@ from areabench.timing.rates import NormalRates
 from areabench.timing.trace import TraceDelays
 from areabench.transports import session as execute
 from areabench.transports.options import RunOptions
-from areabench.transports.session import resume_simulation, simulate
+from areabench.transports.session import resume_simulation, simulate_run
 from areabench.transports.signals import CheckpointTriggers
 from areabench.transports.simulator import LaneRecorder, Simulator
 
@@ -124,9 +124,9 @@ def contents(path: Path) -> dict[str, bytes]:
 def assert_equal_after(experiment: Experiment, tmp_path: Path, stop_at: Callable[[int], None], *stops: int) -> None:
     """Stop a run at these events, resume it each time, and compare it with one that is not stopped."""
     whole, cut = tmp_path / "whole.h5", tmp_path / "cut.h5"
-    ended = simulate(experiment, around(whole, None))
+    ended = simulate_run(experiment, around(whole, None))
     stop_at(stops[0])
-    assert simulate(experiment, around(cut)).state == State.STOPPED
+    assert simulate_run(experiment, around(cut)).state == State.STOPPED
     for number in stops[1:]:
         assert checkpoint_path(cut).exists()
         stop_at(number)
@@ -225,12 +225,12 @@ def test_a_signal_after_the_last_event_comes_too_late(
 ) -> None:
     """Wherever the signal comes, before or after the event that ends the run, the outcome is the same."""
     experiment = replace(EXPERIMENT, stop=stop)
-    ended = simulate(experiment, around(tmp_path / "whole.h5", None))
+    ended = simulate_run(experiment, around(tmp_path / "whole.h5", None))
     events = ended.updates + ended.server_steps
     for number in range(max(0, events - 4), events):
         path = tmp_path / f"{number}.h5"
         stop_at(number)
-        if simulate(experiment, around(path)).state == State.STOPPED:
+        if simulate_run(experiment, around(path)).state == State.STOPPED:
             stop_at(10**9)
             assert resume(path) == ended
         assert contents(path) == contents(tmp_path / "whole.h5")
@@ -245,7 +245,7 @@ def test_a_resume_without_its_trace_leaves_the_file_as_it_is(
     trace, path = tmp_path / "delays.csv", tmp_path / "run.h5"
     trace.write_text("client,delay_s\n" + "".join(f"{client},0.1\n" for client in range(5)))
     stop_at(9)
-    simulate(replace(EXPERIMENT, delays=TraceDelays(file=str(trace))), around(path))
+    simulate_run(replace(EXPERIMENT, delays=TraceDelays(file=str(trace))), around(path))
     trace.unlink()
     before = path.read_bytes()
     assert cli.main(["resume", str(path)]) == 2
@@ -256,10 +256,10 @@ def test_a_resume_without_its_trace_leaves_the_file_as_it_is(
 def test_a_refused_run_leaves_the_checkpoint_of_the_running_one(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
     path = tmp_path / "run.h5"
     stop_at(9)
-    simulate(EXPERIMENT, around(path))
+    simulate_run(EXPERIMENT, around(path))
     claim = Claim(path, force=True)
     with pytest.raises(RunFileError, match="is being written by another run"):
-        simulate(EXPERIMENT, replace(around(path), force=True))
+        simulate_run(EXPERIMENT, replace(around(path), force=True))
     claim.release()
     assert checkpoint_path(path).exists()
 
@@ -274,7 +274,7 @@ def test_a_checkpoint_that_does_not_fit_ends_the_run_in_one_line(
     stop_at(9)
     monkeypatch.setattr("areabench.runfile.checkpoint.os.write", full)
     with pytest.raises(WriteFailure, match="cannot be written: No space left on device; make room"):
-        simulate(EXPERIMENT, around(path))
+        simulate_run(EXPERIMENT, around(path))
     assert not list(tmp_path.glob("*.checkpoint*"))
     with open_run(path) as run:
         assert run.status.state == State.FAILED
@@ -282,7 +282,7 @@ def test_a_checkpoint_that_does_not_fit_ends_the_run_in_one_line(
 
 def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.h5"
-    simulate(EXPERIMENT, around(path))
+    simulate_run(EXPERIMENT, around(path))
     assert cli.main(["resume", str(path)]) == 2
     assert capsys.readouterr().err == f"areabench: {path}: has ended (done); there is nothing to resume\n"
 
@@ -292,7 +292,7 @@ def test_a_run_without_checkpoint_is_not_resumed(
 ) -> None:
     path = tmp_path / "run.h5"
     stop_at(9)
-    simulate(EXPERIMENT, around(path))
+    simulate_run(EXPERIMENT, around(path))
     checkpoint_path(path).unlink()
     before = path.read_bytes()
     assert cli.main(["resume", str(path)]) == 2
@@ -306,7 +306,7 @@ def test_a_damaged_checkpoint_is_reported(
 ) -> None:
     path = tmp_path / "run.h5"
     stop_at(9)
-    simulate(EXPERIMENT, around(path))
+    simulate_run(EXPERIMENT, around(path))
     checkpoint_path(path).write_bytes(damage(checkpoint_path(path).read_bytes()))
     with pytest.raises(RunFileError, match=r"run\.h5\.checkpoint: is damaged .* run the experiment again"):
         resume(path)
@@ -318,7 +318,7 @@ def test_a_checkpoint_of_another_run_is_reported(tmp_path: Path, stop_at: Callab
     paths = [tmp_path / "one.h5", tmp_path / "two.h5"]
     for seed, path in enumerate(paths):
         stop_at(9 + seed)
-        simulate(replace(EXPERIMENT, seed=seed), around(path))
+        simulate_run(replace(EXPERIMENT, seed=seed), around(path))
     checkpoint_path(paths[0]).replace(checkpoint_path(paths[1]))
     with pytest.raises(RunFileError, match="its checkpoint is of another experiment"):
         resume(paths[1])

@@ -43,7 +43,7 @@ from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import ListedRates, NormalRates, UniformRates
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
-from areabench.transports.session import simulate
+from areabench.transports.session import simulate_run
 from areabench.transports.simulator import FirstFlights, LaneRecorder, Simulator
 
 Recorded = Callable[[Experiment], Run]
@@ -130,7 +130,7 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
     experiment.write_text(to_toml(EXPERIMENT))
     program = (
         "import sys; from pathlib import Path; from areabench.experiment.parse import load_experiment; "
-        "from areabench.transports.session import simulate; from areabench.transports.options import RunOptions; "
+        "from areabench.transports.session import simulate_run; from areabench.transports.options import RunOptions; "
         "from areabench.progress import Style; "
         "around = RunOptions(Path(sys.argv[2]), Path(sys.argv[3]), '', False, Style.NONE); "
         "simulate(load_experiment(Path(sys.argv[1])), around)"
@@ -147,10 +147,10 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
 
 def test_run_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
     around = RunOptions(tmp_path / "run.h5", tmp_path, "", False, Style.NONE)
-    simulate(EXPERIMENT, around)
+    simulate_run(EXPERIMENT, around)
     with pytest.raises(Exception, match="exists already"):
-        simulate(EXPERIMENT, around)
-    simulate(EXPERIMENT, replace(around, force=True))
+        simulate_run(EXPERIMENT, around)
+    simulate_run(EXPERIMENT, replace(around, force=True))
 
 
 # ---------------------------------------------------------------------------------------------------- draws

@@ -15,12 +15,12 @@ def simulate_command(options: argparse.Namespace, context: CommandContext) -> in
     from areabench.cli.one_run import print_end, run_options_of
     from areabench.experiment.parse import load_experiment
     from areabench.kernels import require_bits
-    from areabench.transports.session import simulate
+    from areabench.transports.session import simulate_run
 
     experiment = load_experiment(options.experiment, options.overrides)
     run_options = run_options_of(options, context)
     require_bits(experiment.bits)
-    return print_end(simulate(experiment, run_options), run_options.output_for(experiment))
+    return print_end(simulate_run(experiment, run_options), run_options.output_for(experiment))
 
 
 COMMAND = Command(EXAMPLE, new_run_options, simulate_command, END_OF_RUN)

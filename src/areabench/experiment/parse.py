@@ -38,7 +38,7 @@ def parse_experiment(
         if key in table:
             raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use `areabench sweep {source}`")
     apply_overrides(Experiment, table, overrides)
-    return read_experiment(anchored(table, folder), Location(source, overridden_keys(overrides)))
+    return checked_experiment(anchored(table, folder), Location(source, overridden_keys(overrides)))
 
 
 def bits_asked(path: Path, overrides: Sequence[str] = ()) -> Bits:
@@ -48,7 +48,7 @@ def bits_asked(path: Path, overrides: Sequence[str] = ()) -> Bits:
     return "portable" if table.get("bits") == "portable" else "native"
 
 
-def read_experiment(table: Mapping[str, Any], location: Location) -> Experiment:
+def checked_experiment(table: Mapping[str, Any], location: Location) -> Experiment:
     """Check the tables of an experiment file, its paths absolute, and build the experiment."""
     experiment = read_record(Experiment, table, location)
     assert isinstance(experiment, Experiment)

@@ -16,7 +16,7 @@ from typing import Any
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.experiment import Experiment
-from areabench.experiment.parse import check_trace, read_experiment
+from areabench.experiment.parse import check_trace, checked_experiment
 from areabench.kernels import Bits
 from areabench.settings.keys import slug
 from areabench.settings.parse import Location, to_toml
@@ -150,7 +150,7 @@ def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:
     table = merged(file.base, _nested(point))
     settings = tuple(setting for axis in point for setting in _flat(axis.key, axis.values[0]))
     try:
-        first = read_experiment(table, file.place)
+        first = checked_experiment(table, file.place)
     except UserError as error:
         yield from (_invalid(settings, table, trial, str(error)) for trial in range(file.trials))
         return

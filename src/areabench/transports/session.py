@@ -45,7 +45,7 @@ from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
 
 
 @limited_threads()
-def simulate(experiment: Experiment, options: RunOptions) -> Status:
+def simulate_run(experiment: Experiment, options: RunOptions) -> Status:
     """One run in the simulator."""
     scenario = build_scenario(experiment, options.cache, experiment.module_folders or ())
     check_bits(experiment.bits)
@@ -166,7 +166,7 @@ def continue_recorder(
 def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], options: RunOptions) -> list[Status]:
     """Simulate experiments that `group_lanes` put together in one pass, one run file each."""
     if len(experiments) == 1:
-        return [simulate(experiments[0], replace(options, output=outputs[0]))]
+        return [simulate_run(experiments[0], replace(options, output=outputs[0]))]
     scenario = build_scenario(experiments[0], options.cache, experiments[0].module_folders or ())
     check_bits(experiments[0].bits)
     provenance = _simulator_provenance(scenario, options)
@@ -184,7 +184,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
         recorder.begin(replace(provenance, lanes=len(ends), lane=lane), scenario.client_table())
         end.write(recorder, measured)
     return [
-        simulate(experiments[lane], replace(options, output=outputs[lane])) if end is None else end.status
+        simulate_run(experiments[lane], replace(options, output=outputs[lane])) if end is None else end.status
         for lane, end in enumerate(ends)
     ]
 
