@@ -41,7 +41,7 @@ from areabench.transports.session import (
     open_recorder,
     record_run,
     resumable,
-    simulate,
+    simulate_run,
     simulate_together,
     solve_ahead,
 )
@@ -101,14 +101,14 @@ def test_checkpoints_are_written_when_they_are_due(
 
     monkeypatch.setattr(CheckpointTriggers, "due", is_due)
     monkeypatch.setattr(session, "write_checkpoint", write)
-    status = simulate(EXPERIMENT, options(tmp_path / "run.h5", 60.0))
+    status = simulate_run(EXPERIMENT, options(tmp_path / "run.h5", 60.0))
     assert (status.state, found) == (State.DONE, written)
     assert not checkpoint_path(tmp_path / "run.h5").exists()  # the run has ended
 
 
 def test_without_an_interval_no_checkpoint_is_thought_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CheckpointTriggers, "due", lambda _triggers: 1 / 0)
-    assert simulate(EXPERIMENT, options(tmp_path / "run.h5")).state == State.DONE
+    assert simulate_run(EXPERIMENT, options(tmp_path / "run.h5")).state == State.DONE
 
 
 def test_a_new_run_discards_the_checkpoint_of_the_old_one(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointTriggers, "due", due)
-        status = simulate(EXPERIMENT, options(tmp_path / "run.h5", 60.0))
+        status = simulate_run(EXPERIMENT, options(tmp_path / "run.h5", 60.0))
     assert (status.state, status.reason, status.updates + status.server_steps) == (State.STOPPED, "SIGTERM", 13)
     return tmp_path / "run.h5"
 
@@ -184,7 +184,7 @@ def test_only_a_run_that_has_not_ended_is_resumable(stopped: Path, tmp_path: Pat
     checkpoint_path(stopped).unlink()
     with open_run(stopped) as run, pytest.raises(RunFileError, match="has no checkpoint"):
         resumable(run)
-    simulate(EXPERIMENT, options(tmp_path / "done.h5"))
+    simulate_run(EXPERIMENT, options(tmp_path / "done.h5"))
     with open_run(tmp_path / "done.h5") as run, pytest.raises(RunFileError, match=r"has ended \(done\); there is"):
         resumable(run)
 
@@ -270,7 +270,7 @@ def test_what_is_solved_before_the_clock_starts_is_told(problem: Any, solved: bo
 
 
 def test_the_progress_of_a_run_and_of_its_replay_is_told(tmp_path: Path) -> None:
-    simulate(EXPERIMENT, options(tmp_path / "run.h5"))
+    simulate_run(EXPERIMENT, options(tmp_path / "run.h5"))
     scenario, simulated, replayed = build_scenario(EXPERIMENT, tmp_path), Shown(), Shown()
     Simulator(scenario, LaneRecorder(1), simulated).run()
     with open_run(tmp_path / "run.h5") as run:
@@ -305,7 +305,7 @@ def test_lanes_find_their_modules_where_the_experiment_says(
     monkeypatch.setattr(session, "build_scenario", build)
     lanes = [replace(LANES, module_folders=folders, method=Area(step_size=size)) for size in (0.1, 0.2)]
     simulate_together(lanes, [tmp_path / "0.h5", tmp_path / "1.h5"], options(tmp_path / "none.h5"))
-    simulate(replace(EXPERIMENT, module_folders=folders), options(tmp_path / "2.h5"))
+    simulate_run(replace(EXPERIMENT, module_folders=folders), options(tmp_path / "2.h5"))
     assert asked == [folders or ()] * 2
 
 
@@ -321,7 +321,7 @@ def test_methods_with_one_lane_each_share_a_pass(tmp_path: Path) -> None:
 
 
 def test_a_lane_with_another_number_of_snapshots_differs(tmp_path: Path) -> None:
-    simulate(LANES, options(tmp_path / "run.h5"))
+    simulate_run(LANES, options(tmp_path / "run.h5"))
     scenario = build_scenario(LANES, tmp_path)
     cut(tmp_path / "run.h5", "snapshots/index", 4)
     with open_run(tmp_path / "run.h5") as run:
@@ -373,7 +373,7 @@ def test_a_checkpoint_has_the_arrivals_to_come_in_their_order(tmp_path: Path) ->
 
 
 def test_a_model_that_is_not_kept_is_compared_by_its_checksum(tmp_path: Path) -> None:
-    simulate(replace(EXPERIMENT, record=Record(interval_s=0.2, models="last")), options(tmp_path / "run.h5"))
+    simulate_run(replace(EXPERIMENT, record=Record(interval_s=0.2, models="last")), options(tmp_path / "run.h5"))
     with edited(tmp_path / "run.h5") as file:
         rows = file["snapshots/index"][()]
         rows["digest"][2] += np.uint64(1)
