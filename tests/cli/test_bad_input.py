@@ -481,7 +481,7 @@ def test_data_with_a_wrong_checksum(folder: Path, monkeypatch: pytest.MonkeyPatc
     for file in MNIST_FILES:
         (package / f"{file.name}.gz").write_bytes((whole / f"{file.name}.gz").read_bytes())
     last = MNIST_FILES[-1]
-    (package / f"{last.name}.gz").write_bytes(gzip.compress(last.header + bytes(10_000)))
+    (package / f"{last.name}.gz").write_bytes(gzip.compress(bytes(10_008)))
     monkeypatch.setattr("importlib.resources.files", lambda _: folder / "package")
     for command in (COMMANDS["simulate"], COMMANDS["figures"]):
         message = refused(command, (), capsys)
