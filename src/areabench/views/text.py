@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,20 +35,14 @@ from areabench.views.styled import (
     labelled,
     method_word,
     number,
-    section,
     state_word,
+    text_section,
 )
 
 if TYPE_CHECKING:
     from areabench.engine.data import DataSummary
-    from areabench.results.advice import Findings, Theorem1, Theorem2  # loads methods and problems
-    from areabench.results.comparison import (
-        ArrivalOrder,
-        DataComparison,
-        Pair,
-        RunComparison,
-        Trajectory,
-    )
+    from areabench.results.advice import Findings  # loads methods and problems
+    from areabench.results.comparison import Pair, RunComparison
     from areabench.results.methods import ListedMethod
 
 QUANTILES = (50, 95, 99)  # percent
@@ -158,31 +152,35 @@ def summary_table(summaries: Sequence[Summary], target: float, files: Sequence[s
 
 def describe_run(run: Run) -> Styled:
     """One run in full, section by section."""
-    provenance = "\n".join(f"{item.name:<14} {getattr(run.provenance, item.name)}" for item in fields(run.provenance))
-    parts = [_status(run), _snapshots(run), _used_updates(run), _client_ranges(run)]
-    if run.diagnosis is not None:
-        parts.append(diagnosis_text(run.diagnosis))
-    parts.append(section("experiment", _toml_lines(run.experiment)))
-    parts.append(section("provenance", provenance.splitlines()))
-    return Styled(f"{run.path}\n\n", Styled("\n").join(parts))
-
-
-def _status(run: Run) -> Styled:
     status = run.status
-    counts = f"{counted(status.updates, 'update')}, {counted(status.server_steps, 'server step')}"
-    counts += f", {status.discarded:,} discarded"
+    words = f"{counted(status.updates, 'update')}, {counted(status.server_steps, 'server step')}"
+    words += f", {status.discarded:,} discarded"
     for kind in (Kind.NO_STEP, Kind.CANCELLED):
         if count := int(np.count_nonzero(run.events_array["kind"] == kind)):
-            counts += f", {count:,} {kind.text}"
+            words += f", {count:,} {kind.text}"
     if run.experiment.privacy is not None:
-        counts += f", {run.clipped:,} clipped, {status.refused:,} refused"
-    lines = [
-        Styled(state_word(status.state.text), f": {status.reason}"),
-        f"{counts}; ended at {status.end_s:.3f} s",
-    ]
+        words += f", {run.clipped:,} clipped, {status.refused:,} refused"
+    state = [Styled(state_word(status.state.text), f": {status.reason}"), f"{words}; ended at {status.end_s:.3f} s"]
     if status.is_without_steps:
-        lines.append(Styled((NO_STEPS, DOUBTFUL)))
-    return section("status", lines)
+        state.append(Styled((NO_STEPS, DOUBTFUL)))
+    clients = run.clients_array
+    taking_part = (
+        f"{len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
+        f"samples {clients['samples'].min():,} to {clients['samples'].max():,}"
+    )
+    if len(run.served):  # unknown for some killed runs
+        taking_part += f", updates {run.served.min():,} to {run.served.max():,}"
+    parts = [
+        text_section("status", state),
+        _snapshots(run),
+        text_section("updates", _used_updates(run)),
+        text_section("clients", [taking_part]),
+    ]
+    if run.diagnosis is not None:
+        parts.append(diagnosis_text(run.diagnosis))
+    parts.append(text_section("experiment", _toml_lines(run.experiment)))
+    parts.append(text_section("provenance", [f"{name:<14} {value}" for name, value in vars(run.provenance).items()]))
+    return Styled(f"{run.path}\n\n", Styled("\n").join(parts))
 
 
 def _snapshots(run: Run) -> Styled:
@@ -190,31 +188,30 @@ def _snapshots(run: Run) -> Styled:
     index = run.snapshot_index
     metrics = run.metrics_array
     if not len(metrics):
-        return section("snapshots", [f"{len(index):,}, not evaluated"])
-    rows = [
-        [
+        return text_section("snapshots", [f"{len(index):,}, not evaluated"])
+    rows = [["time s", "version", "train loss", "accuracy %", "squared distance"], RULE]
+    for row in dict.fromkeys(np.linspace(0, len(metrics) - 1, 7).astype(int).tolist()):
+        distance = metrics[row]["squared_distance"]
+        rows.append([
             f"{index[row]['time_s']:.2f}",
             str(index[row]["version"]),
             number(metrics[row]["train_loss"], 4),
             number(metrics[row]["test_accuracy"], 2),
-            "-" if np.isnan(metrics[row]["squared_distance"]) else f"{metrics[row]['squared_distance']:.4g}",
-        ]
-        for row in dict.fromkeys(np.linspace(0, len(metrics) - 1, 7).astype(int).tolist())
-    ]
-    heading = ["time s", "version", "train loss", "accuracy %", "squared distance"]
-    return section(f"snapshots ({len(index):,} in all)", align([heading, RULE, *rows]))
+            "-" if np.isnan(distance) else f"{distance:.4g}",
+        ])  # fmt: skip
+    return text_section(f"snapshots ({len(index):,} in all)", align(rows))
 
 
-def _used_updates(run: Run) -> Styled:
+def _used_updates(run: Run) -> list[str]:
     """Staleness, delays, computing and service of the updates that were used."""
     if not run.experiment.record.events:
-        staleness = run.summary().mean_staleness
-        return section("updates", [f"no event log was kept; mean staleness {staleness:.2f} versions"])
+        return [f"no event log was kept; mean staleness {run.summary().mean_staleness:.2f} versions"]
     updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
     if not len(updates):
-        return section("updates", ["none"])
+        return ["none"]
     measured = measured_columns(updates)
     rows = [["", *(f"p{share}" for share in QUANTILES)], RULE]
+    last = len(updates) - 1
     for name, column, scale, digits in (
         ("staleness (versions)", "staleness", 1, 0),
         ("drawn delay (ms)", "drawn_delay_s", 1e3, 2),
@@ -222,33 +219,17 @@ def _used_updates(run: Run) -> Styled:
         ("computing (ms)", "compute_s", 1e3, 3),
         ("service (ms)", "service_s", 1e3, 3),
     ):
-        rows.append([name, *(f"{value:.{digits}f}" for value in _percentiles(scale * measured[column]))])
+        # np.percentile would load masked arrays, which takes a tenth of the time of `show`.
+        values = np.interp(np.array(QUANTILES) / 100 * last, np.arange(last + 1), np.sort(scale * measured[column]))
+        rows.append([name, *(f"{value:.{digits}f}" for value in values)])
     overruns = int(np.count_nonzero(updates["flags"] & 1))
-    return section("updates", [*align(rows), f"{overruns:,} of {len(updates):,} were not ready when due"])
-
-
-def _percentiles(values: NDArray[Any]) -> NDArray[np.float64]:
-    """The values at QUANTILES; np.percentile would load masked arrays, which takes a tenth of the time of `show`."""
-    last = len(values) - 1
-    return np.asarray(np.interp(np.array(QUANTILES) / 100 * last, np.arange(last + 1), np.sort(values)))
+    return [*align(rows), f"{overruns:,} of {len(updates):,} were not ready when due"]
 
 
 def measured_columns(updates: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Columns of EVENT that are summarised, and by how many seconds each update came later than drawn."""
     columns = {name: updates[name] for name in ("staleness", "drawn_delay_s", "compute_s", "service_s")}
     return {**columns, "late_s": updates["realised_delay_s"] - updates["drawn_delay_s"]}
-
-
-def _client_ranges(run: Run) -> Styled:
-    """How evenly the clients took part."""
-    clients = run.clients_array
-    served = run.served
-    updates = f", updates {served.min():,} to {served.max():,}" if len(served) else ""  # unknown for some killed runs
-    line = (
-        f"{len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
-        f"samples {clients['samples'].min():,} to {clients['samples'].max():,}{updates}"
-    )
-    return section("clients", [line])
 
 
 # ---------------------------------------------------------------------------------------------------- diagnosis
@@ -272,7 +253,7 @@ def diagnosis_text(found: Diagnosis) -> Styled:
     cause, colon, advice = found.advice.partition(":")
     style = {Cause.DELAYS: GOOD, Cause.VIRTUAL: "", Cause.NOTHING: ""}.get(found.cause, DOUBTFUL)
     rows.append(("verdict", Styled((cause, style), colon, advice)))
-    return section("diagnosis", labelled(rows, 17))
+    return text_section("diagnosis", labelled(rows, 17))
 
 
 def _work_rows(found: Diagnosis) -> Iterator[LabelledText]:
@@ -300,15 +281,14 @@ def _work_rows(found: Diagnosis) -> Iterator[LabelledText]:
         others = f" and {len(short) - _NAMED:,} more" if len(short) > _NAMED else ""
         yield "clients", f"{len(short):,} of {count} served less than chance allows: {named}{others}"
     drawn_s = found.mean_drawn_s
-    if found.cause == Cause.VIRTUAL and not math.isnan(drawn_s):
+    if math.isnan(drawn_s):
+        return
+    if found.cause == Cause.VIRTUAL:
         yield "delay", f"{1e3 * drawn_s:,.4g} ms on average"
-    elif not math.isnan(drawn_s):
+    else:
         realised_s = found.mean_realised_s
-        longer = 100 * (realised_s / drawn_s - 1)
-        yield (
-            "delay",
-            f"drawn {1e3 * drawn_s:,.4g} ms, realised {1e3 * realised_s:,.4g} ms on average ({longer:+.1f} %)",
-        )
+        words = f"drawn {1e3 * drawn_s:,.4g} ms, realised {1e3 * realised_s:,.4g} ms on average"
+        yield "delay", f"{words} ({100 * (realised_s / drawn_s - 1):+.1f} %)"
 
 
 def _time_rows(found: Diagnosis) -> Iterator[LabelledText]:
@@ -413,48 +393,35 @@ def _difference(pair: Pair) -> str:
 
 
 def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[LabelledText]:
-    if found.data is not None:
-        yield "data", _data(found.data)
+    if (data := found.data) is not None:
+        words = f"DIFFERENT: SHA-256 {data.first[:12]} and {data.second[:12]}; compare runs on the same data"
+        said = {None: "not known: a run has no digest of its data", True: "the same in both runs", False: words}
+        yield "data", said[data.equal]
     yield "staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart"
-    if found.order is None:
+    if (order := found.order) is None:
         yield "order", _NO_EVENTS
     else:
-        yield from _order_rows(found.order, names)
-    if found.shift is None:
+        alone = f"{order.only_first:,} only {names[0]}, {order.only_second:,} only {names[1]}"
+        begins = "the sequences are equal"
+        if order.differs_at is not None:
+            begins = f"the sequences first differ at arrival {order.differs_at + 1:,} ({order.differs_at_s:.4f} s)"
+        moved = order.places_moved
+        yield "arrivals", f"{order.common:,} in both runs, {alone}; {begins}"
+        yield "order", f"{100 * order.distance:.3f} % of the pairs of common arrivals come in the other order"
+        yield "", f"places moved: {moved.p50:,.0f} (p50), {moved.p95:,.0f} (p95), {moved.p99:,.0f} (p99)"
+    if (shift := found.shift) is None:
         yield "time shift", _NO_EVENTS
     else:
-        late = found.shift.seconds
+        late = shift.seconds
         quantiles = f"{1e3 * late.p50:+.1f} ms (p50), {1e3 * late.p95:+.1f} ms (p95), {1e3 * late.p99:+.1f} ms (p99)"
-        line = f"{1e3 * found.shift.offset_s:+.1f} ms at the start and {found.shift.drift_percent:+.2f} % of the time"
+        line = f"{1e3 * shift.offset_s:+.1f} ms at the start and {shift.drift_percent:+.2f} % of the time"
         yield "time shift", f"{names[1]} minus {names[0]}: {quantiles}; as a line, {line}"
-    yield "loss", _trajectory(found.loss, 4)
-    yield "accuracy %", _trajectory(found.accuracy, 2)
-
-
-def _data(data: DataComparison) -> str:
-    if data.equal is None:
-        return "not known: a run has no digest of its data"
-    if data.equal:
-        return "the same in both runs"
-    return f"DIFFERENT: SHA-256 {data.first[:12]} and {data.second[:12]}; compare runs on the same data"
-
-
-def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[LabelledText]:
-    alone = f"{order.only_first:,} only {names[0]}, {order.only_second:,} only {names[1]}"
-    begins = "the sequences are equal"
-    if order.differs_at is not None:
-        begins = f"the sequences first differ at arrival {order.differs_at + 1:,} ({order.differs_at_s:.4f} s)"
-    moved = order.places_moved
-    yield "arrivals", f"{order.common:,} in both runs, {alone}; {begins}"
-    yield "order", f"{100 * order.distance:.3f} % of the pairs of common arrivals come in the other order"
-    yield "", f"places moved: {moved.p50:,.0f} (p50), {moved.p95:,.0f} (p95), {moved.p99:,.0f} (p99)"
-
-
-def _trajectory(trajectory: Trajectory, digits: int) -> str:
-    if not trajectory.times:
-        return "no values at common times"
-    largest = f"{number(trajectory.largest, digits)} apart at most, at {trajectory.largest_at_s:g} s"
-    return f"{largest} ({trajectory.times:,} common times)"
+    for label, trajectory, digits in (("loss", found.loss, 4), ("accuracy %", found.accuracy, 2)):
+        words = "no values at common times"
+        if trajectory.times:
+            largest = f"{number(trajectory.largest, digits)} apart at most, at {trajectory.largest_at_s:g} s"
+            words = f"{largest} ({trajectory.times:,} common times)"
+        yield label, words
 
 
 # ---------------------------------------------------------------------------------------------------- theory
@@ -472,8 +439,27 @@ def _theory_rows(found: Findings) -> Iterator[LabelledText]:
     where = f"client {events.slowest}" if events.slowest >= 0 else "the server"
     chances = f"p_min = {events.p_min:.4g} ({where}), p_s = {events.p_s:.4g}, q_bar = {events.q_bar:.4g}"
     yield "events", f"{chances}, r_p = {events.r_p:.4g}; {events.source}"
-    yield from _theorem1(found.theorem1)
-    yield from _theorem2(found.theorem2)
+    if (first := found.theorem1) is None:
+        yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
+    else:
+        noise = "" if math.isnan(first.sigma) else f", sigma = {first.sigma:.4g}, zeta = {first.zeta:.4g}"
+        if first.awaits_solution:
+            noise = "; --solve adds sigma, zeta and the bound"
+        words = f"mu = {first.mu:.4g}, L = {first.L:.4g}, kappa = {first.kappa:.4g}, gamma = {first.gamma:.4g}"
+        yield "theorem 1", f"{words}, delta = {first.delta:.4g}{noise}"
+        yield "", f"alpha_k = {first.c:.6g}/(k + {first.d:.6g}), from D = {first.D:.4g} ({first.limited_by})"
+        if not math.isnan(first.closed_bound):
+            recursive = first.recursion_bound
+            proof = "" if math.isnan(recursive) else f", {recursive:.4g} (recursion of the proof)"
+            yield "", f"E|x_s,K - x*|² <= {first.closed_bound:.4g} (closed form){proof} at K = {first.iterations:,}"
+    if (second := found.theorem2) is None:
+        yield "theorem 2", "does not apply: the problem is not known to be Lipschitz"
+    elif second.awaits_solution:
+        yield "theorem 2", "--solve adds its constants, step size and bound, which need |x_s,0 - x*|"
+    else:
+        distance = f"|x_s,0 - x*| = {second.start_distance:.4g}{' (estimated)' * second.estimated}"
+        yield "theorem 2", f"B = {second.B:.4g}, sigma = {second.sigma:.4g}, {distance}"
+        yield "", f"alpha = {second.alpha:.4g} for K = {second.iterations:,}; E[f(average) - f*] <= {second.bound:.4g}"
     best = found.server
     yield (
         "server rate",
@@ -488,31 +474,3 @@ def _theory_rows(found: Findings) -> Iterator[LabelledText]:
         criterion = "the server's criterion as it is" if found.keeps_criterion else f"the server at {best.rate:.4g} 1/s"
         schedule = f'schedule "{found.suggestion.schedule.name}", {found.suggested_steps}'
         yield "suggestion", f"{schedule}; {criterion}; --write FILE.toml writes it"
-
-
-def _theorem1(found: Theorem1 | None) -> Iterator[LabelledText]:
-    if found is None:
-        yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
-        return
-    noise = "" if math.isnan(found.sigma) else f", sigma = {found.sigma:.4g}, zeta = {found.zeta:.4g}"
-    if found.awaits_solution:
-        noise = "; --solve adds sigma, zeta and the bound"
-    words = f"mu = {found.mu:.4g}, L = {found.L:.4g}, kappa = {found.kappa:.4g}, gamma = {found.gamma:.4g}"
-    yield "theorem 1", f"{words}, delta = {found.delta:.4g}{noise}"
-    yield "", f"alpha_k = {found.c:.6g}/(k + {found.d:.6g}), from D = {found.D:.4g} ({found.limited_by})"
-    if not math.isnan(found.closed_bound):
-        recursive = found.recursion_bound
-        proof = "" if math.isnan(recursive) else f", {recursive:.4g} (recursion of the proof)"
-        yield "", f"E|x_s,K - x*|² <= {found.closed_bound:.4g} (closed form){proof} at K = {found.iterations:,}"
-
-
-def _theorem2(found: Theorem2 | None) -> Iterator[LabelledText]:
-    if found is None:
-        yield "theorem 2", "does not apply: the problem is not known to be Lipschitz"
-        return
-    if found.awaits_solution:
-        yield "theorem 2", "--solve adds its constants, step size and bound, which need |x_s,0 - x*|"
-        return
-    distance = f"|x_s,0 - x*| = {found.start_distance:.4g}{' (estimated)' * found.estimated}"
-    yield "theorem 2", f"B = {found.B:.4g}, sigma = {found.sigma:.4g}, {distance}"
-    yield "", f"alpha = {found.alpha:.4g} for K = {found.iterations:,}; E[f(average) - f*] <= {found.bound:.4g}"

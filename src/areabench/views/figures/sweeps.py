@@ -50,7 +50,7 @@ def runs_of(source: Run | Sequence[Run]) -> Sequence[Run]:
     return runs
 
 
-def setting_of(source: Source, number: int | None) -> Comparison:
+def comparison_of(source: Source, number: int | None) -> Comparison:
     """What to draw: of several settings that of this number, counted from 0."""
     if isinstance(source, Comparison):
         return source
@@ -153,7 +153,7 @@ def quality_over_time(
     titled: bool = True,
 ) -> Figure:
     """Accuracy and loss over time: the mean over trials as a line, its spread as a band; `target` in percent."""
-    comparison = setting_of(sweep, page)
+    comparison = comparison_of(sweep, page)
     figure, axes = _quality_panels(comparison, "Quality over time", spread, width, titled=titled)
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, step_sizes)
@@ -207,7 +207,7 @@ def staleness(
     titled: bool = True,
 ) -> Figure:
     """How many server steps were made while an update was in flight: one panel per method, mean share over trials."""
-    comparison = setting_of(sweep, page)
+    comparison = comparison_of(sweep, page)
     columns = max(len(row) for row in comparison.rows.values())
     figure, axes = panels(
         comparison, columns, width, 1.6, "Staleness of updates: mean share over trials", titled=titled
@@ -265,7 +265,7 @@ def step_size_sensitivity(
     titled: bool = True,
 ) -> Figure:
     """Final accuracy and loss over the step size: mean and spread over trials; what diverged at the top edge."""
-    comparison = setting_of(sweep, page)
+    comparison = comparison_of(sweep, page)
     figure, axes = _quality_panels(comparison, "Final quality over step size", spread, width, titled=titled)
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         for quantity, panel in zip(comparison.quantities, row_axes, strict=False):

@@ -28,7 +28,7 @@ from areabench.views.figures.style import (
     legend,
     paper_style,
 )
-from areabench.views.figures.sweeps import Pick, Source, look_of, panels, picks_of, setting_of
+from areabench.views.figures.sweeps import Pick, Source, comparison_of, look_of, panels, picks_of
 from areabench.views.styled import counted
 
 
@@ -43,7 +43,7 @@ def time_to_target(
     titled: bool = True,
 ) -> Figure:
     """When a test accuracy was reached: the median as a bar, trials as dots, those that never did at the horizon."""
-    comparison = setting_of(sweep, page)
+    comparison = comparison_of(sweep, page)
     horizon_s = comparison.experiment.stop.horizon_s
     if horizon_s is None or "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with a horizon and an accuracy; draw their quality over time")
@@ -108,7 +108,7 @@ def reached_over_time(
     titled: bool = True,
 ) -> Figure:
     """The share of trials that have reached a test accuracy over time (Kaplan and Meier); ticks: a trial ended."""
-    comparison = setting_of(sweep, page)
+    comparison = comparison_of(sweep, page)
     if "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with an accuracy; draw their quality over time")
     heading = f"Trials that have reached {target:g} % test accuracy, and 95 % interval"

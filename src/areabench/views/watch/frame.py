@@ -98,31 +98,50 @@ def watch_frame(
     file: str, seen: Observation, speed: float, now_at: float, quality: Quality | None, remark: str
 ) -> Frame:
     """The frame of an observation; `now_at` is Unix time, `remark` says why there is no quality."""
-    experiment = seen.facts.experiment
-    status = seen.status
-    counts = seen.counts
+    facts = seen.facts
+    experiment = facts.experiment
     stop = experiment.stop
-    ended = status.state != State.RUNNING
+    counts = seen.counts
+    kinds = counts.kinds.tolist()
+    time_s = seen.time_s
+    ended = seen.status.state != State.RUNNING
     is_logged = experiment.record.events
     is_counted = is_logged or ended
-    kinds = counts.kinds.tolist()
     expected = _expected(seen, is_counted=is_counted)
+    rates = UpdateRates(nominal=_nominal(seen, expected))
+    if is_counted and time_s > 0:
+        rates = replace(rates, recent=counts.recent_rate(time_s), overall=counts.updates / time_s)
+    shares = [time_s / stop.horizon_s] if stop.horizon_s else []
+    if stop.iterations and is_counted:
+        shares.append((kinds[Kind.UPDATE] + kinds[Kind.STEP]) / stop.iterations)
+    reason = seen.status.reason if ended else ""
+    left_s = math.nan
+    if not ended and stop.horizon_s is not None:
+        if seen.snapshot is not None and seen.snapshot["time_s"] >= stop.horizon_s:  # the last one
+            reason = "the clock has stopped, the run evaluates its snapshots"
+        if time_s < stop.horizon_s and speed > 0:
+            left_s = (stop.horizon_s - time_s) / speed
+    total = int(counts.staleness.sum())
+    ages = np.arange(len(counts.staleness))
+    mean_age = float(ages @ counts.staleness) / total if total else math.nan
     frame = Frame(
         file=file,
-        state=status.state.text,
-        reason=status.reason,
+        state=seen.status.state.text,
+        reason=reason,
         name=experiment.name,
         method=experiment.method.name,
         step_size=experiment.method.step_size,
         setting=describe_setting(experiment),
-        transport=seen.facts.transport,
-        ranks=seen.facts.ranks,
-        time_s=seen.time_s,
+        transport=facts.transport,
+        ranks=facts.ranks,
+        time_s=time_s,
         horizon_s=stop.horizon_s,
         iterations=stop.iterations,
+        progress=min(1.0, max(shares)) if shares and (time_s > 0 or not ended) else None,
         speed=speed,
-        rates=UpdateRates(nominal=_nominal(seen, expected)),
-        staleness=_staleness(counts.staleness),
+        left_s=left_s,
+        rates=rates,
+        staleness=Staleness(mean_age, tuple(counts.staleness.tolist())),
         snapshots=seen.snapshots,
         quality=quality,
         quality_remark=remark,
@@ -131,43 +150,29 @@ def watch_frame(
         size_bytes=seen.size_bytes,
         age_s=max(0.0, now_at - seen.written_at),
     )
-    shares = [seen.time_s / stop.horizon_s] if stop.horizon_s else []
-    if stop.iterations and is_counted:
-        shares.append((kinds[Kind.UPDATE] + kinds[Kind.STEP]) / stop.iterations)
-    if shares and (seen.time_s > 0 or not ended):
-        frame = replace(frame, progress=min(1.0, max(shares)))
     if is_logged:
         frame = replace(frame, no_steps=kinds[Kind.NO_STEP], cancelled=kinds[Kind.CANCELLED])
-    if is_counted and seen.time_s > 0:
-        recent = counts.recent_rate(seen.time_s)
-        frame = replace(frame, rates=replace(frame.rates, recent=recent, overall=counts.updates / seen.time_s))
-    if ended:
-        return replace(
-            frame, lost=counts.lost, updates=status.updates, server_steps=status.server_steps,
-            discarded=status.discarded, refused=status.refused,
-        )  # fmt: skip
-    frame = replace(frame, reason="")
-    if stop.horizon_s is not None:
-        if seen.snapshot is not None and seen.snapshot["time_s"] >= stop.horizon_s:  # the last one
-            frame = replace(frame, reason="the clock has stopped, the run evaluates its snapshots")
-        if seen.time_s < stop.horizon_s and speed > 0:
-            frame = replace(frame, left_s=(stop.horizon_s - seen.time_s) / speed)
-    if not is_logged:
+    if not is_counted:
         return frame
+    totals = seen.status  # which counts all at the end, also what an event log does not have
+    if not ended:
+        totals = replace(
+            totals, updates=kinds[Kind.UPDATE], server_steps=kinds[Kind.STEP], discarded=kinds[Kind.DISCARDED],
+            refused=kinds[Kind.REFUSED],
+        )  # fmt: skip
     return replace(
-        frame, lost=counts.lost, updates=kinds[Kind.UPDATE], server_steps=kinds[Kind.STEP],
-        discarded=kinds[Kind.DISCARDED], refused=kinds[Kind.REFUSED],
+        frame, lost=counts.lost, updates=totals.updates, server_steps=totals.server_steps, discarded=totals.discarded,
+        refused=totals.refused,
     )  # fmt: skip
 
 
 def _expected(seen: Observation, *, is_counted: bool) -> Expected:
+    """How many updates each client should have sent by now."""
     facts = seen.facts
     if seen.time_s <= 0:
-        nothing = np.zeros(len(facts.clients))
-        return Expected(nothing, nothing, nothing)
+        return Expected(*np.zeros((3, len(facts.clients))))
     if facts.experiment.method.drawn_per_round is not None and not is_counted:
-        unknown = np.full(len(facts.clients), np.nan)  # the expected count is a share of all updates
-        return Expected(unknown, unknown, unknown)
+        return Expected(*np.full((3, len(facts.clients)), np.nan))  # the expected count is a share of all updates
     tolerance = 0.0 if facts.transport == "simulator" else TOLERANCE
     rates = facts.clients["rate"].astype(np.float64)
     return expected_updates(facts.experiment, rates, seen.time_s, seen.counts.updates, tolerance, facts.traces)
@@ -180,12 +185,6 @@ def _nominal(seen: Observation, expected: Expected) -> float:
     if experiment.delays.name != "trace":
         return float(seen.facts.clients["rate"].sum())
     return float(expected.mean.sum()) / seen.time_s if seen.time_s > 0 else math.nan
-
-
-def _staleness(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Staleness:
-    total = int(counts.sum())
-    mean = float(np.arange(len(counts)) @ counts) / total if total else math.nan
-    return Staleness(mean, tuple(counts.tolist()))
 
 
 def _clients(seen: Observation, expected: Expected, *, is_counted: bool) -> tuple[ClientFrame, ...]:
