@@ -117,20 +117,23 @@ class Opened:
     @contextmanager
     def watched(self, *, masked: bool) -> Iterator[None]:
         """A context in which every server notes its sums; not `masked`: without masks at all."""
-        sums, real, one_process = self.sums, Server.aggregate, Scenario.in_one_process
+        sums = self.sums
+        real = Server.aggregate
+        one_process = Scenario.in_one_process
 
         def aggregate(server: Server, time_s: float) -> Any:
-            method = server._method
-            assert method.masked is not None
-            if masked:
-                assert server._unmask is not None
-                server._remove_masks(server._unmask)
-            if method.masked.covered(server.state):
+            masking = server._method.masked
+            unmask = server._unmask
+            assert masking is not None
+            if names := masking.covered(server.state):
+                if masked:
+                    assert unmask is not None
+                    server._state = masking.uncover(server.state, unmask(names))
                 total = server.state.pending.total
                 sums.append(total.view(f"i{total.dtype.itemsize}").astype(np.int64))
-            server._unmask, kept = None, server._unmask  # they are removed
+            server._unmask = None  # the masks are removed
             orders = real(server, time_s)
-            server._unmask = kept
+            server._unmask = unmask
             return orders
 
         Server.aggregate = aggregate  # type: ignore[method-assign,assignment]
@@ -139,7 +142,8 @@ class Opened:
         try:
             yield
         finally:
-            Server.aggregate, Scenario.in_one_process = real, one_process  # type: ignore[method-assign]
+            Server.aggregate = real  # type: ignore[method-assign]
+            Scenario.in_one_process = one_process  # type: ignore[method-assign]
 
 
 def simulated(experiment: Experiment, folder: Path) -> Simulator:
