@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere, refused
-from tests.methods.table import given
+from tests.methods.table import inputs
 from tests.support.own_parts import write
 from tests.support.texts import quadratic
 
@@ -283,7 +283,7 @@ def test_what_is_attached_keeps_its_shape_and_type(later: Any, words: str) -> No
 
 def test_a_method_may_call_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OwnMethod, "build", lambda *_: as_fedavg(1))
-    try_method(OwnMethod(name="mine:make", step_size=0.1), given(1), np.zeros(2))
+    try_method(OwnMethod(name="mine:make", step_size=0.1), inputs(1), np.zeros(2))
 
 
 @pytest.mark.parametrize("named", [False, True])

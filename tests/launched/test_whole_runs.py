@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.methods.every_method import BY_CLOCK, NEEDED, PER_STEP
+from tests.methods.every_method import experiment_of
 
 import areabench
 from areabench.cli.main import main
@@ -20,6 +20,7 @@ from areabench.errors import RunFailure
 from areabench.methods import METHODS
 from areabench.results.comparison import compare_runs
 from areabench.runfile.read import Run
+from areabench.settings.toml import block
 from areabench.sweeps.read import open_sweep
 
 if TYPE_CHECKING:
@@ -184,29 +185,28 @@ def test_one_client_does_the_same_on_both_clocks(logistic: Launcher, capsys: pyt
 # ---------------------------------------------------------------------------------------------------- every method
 
 
-def inline(name: str) -> str:
-    """The settings of a method as an inline table of TOML."""
-    keys = {"name": f'"{name}"', "step_size": "0.02", **NEEDED.get(name, {})}
-    return f"{{ {', '.join(f'{key} = {value}' for key, value in keys.items())} }}"
-
-
-def grid(names: Iterable[str], section: str = "") -> str:
-    """A grid of a sweep file: these methods, in an experiment with another section."""
-    return f"\n[[sweep.grid]]\n{section}\nmethod = [{', '.join(map(inline, names))}]\n"
+def grid(name: str) -> str:
+    """A grid of a sweep file: one method, in the sections that it needs, with four clients."""
+    experiment = experiment_of(name)
+    sections = {
+        "clients": replace(experiment.clients, count=4),
+        "delays": experiment.delays,
+        "aggregation": experiment.aggregation,
+        "method": experiment.method,
+    }
+    entries = {
+        section: [{key: value for key, value in vars(record).items() if value is not None}]
+        for section, record in sections.items()
+    }
+    return f"\n[[sweep.grid]]\n{block(entries)}"
 
 
 def test_every_method_runs_on_mpi_and_replays_bit_for_bit(
     quadratic: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All in one launch: four clients on two worker ranks, 0.4 s each."""
-    special = (*BY_CLOCK, *PER_STEP, "asynccomm-sgd")
     text = quadratic.experiment.read_text().replace("horizon_s = 0.7", "horizon_s = 0.4")
-    text += grid((name for name in METHODS if name not in special), "clients = [{ count = 4, local_steps = 2 }]")
-    text += grid(BY_CLOCK, 'clients = [{ count = 4 }]\naggregation = [{ name = "period", period_s = 0.05 }]')
-    text += grid(
-        PER_STEP, 'clients = [{ count = 4, local_steps = 2 }]\ndelays = [{ name = "exponential", per = "step" }]'
-    )
-    text += grid(["asynccomm-sgd"], 'clients = [{ count = 4, local_steps = 9, work = "ticks", tick_s = 0.02 }]')
+    text += "".join(map(grid, METHODS))
     monkeypatch.chdir(quadratic.folder)
     (quadratic.folder / "every.toml").write_text(text)
     sweep = [sys.executable, "-m", "areabench", "sweep", "every.toml", "--transport", "mpi", "--ranks", "3"]

@@ -23,7 +23,7 @@ from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.transports.simulator import LaneRecorder
 
 
-def given(clients: int, **known: object) -> MethodInputs:
+def inputs(clients: int, **known: object) -> MethodInputs:
     """What a method is told of an experiment with equal clients; `known` replaces some of it."""
     usual = MethodInputs(clients, 0, 0.5, 1, np.ones(clients), np.zeros(clients, np.int64), 1, None)
     return usual._replace(**known)  # type: ignore[arg-type]  # names of its fields

@@ -1,4 +1,4 @@
-"""Asynchronous SGD: trajectories by hand, its step rules, who works next, and what keeps C orders out."""
+"""Asynchronous SGD: its step rules, who works next, and what keeps C orders out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
-from tests.methods.table import Table, given
-from tests.support.quadratics import GivenQuadratic
+from tests.methods.table import Table, arrival, inputs
+from tests.support.quadratics import bowls, two_clients
 
-from areabench.errors import UserError
-from areabench.experiment.parse import parse_experiment
 from areabench.methods.async_sgd import (
     Assigned,
     AsyncSgd,
@@ -28,20 +26,7 @@ from areabench.methods.async_sgd import (
     threshold,
     uniform,
 )
-from areabench.methods.base import Arrival, Method
-from areabench.problems.quadratic import QuadraticProblem
-
-IDENTITY = [[1, 0], [0, 1]]
-
-
-def two_clients(local_steps: int = 1) -> QuadraticProblem:
-    """Two bowls, start (8, 8); pseudo-gradients at (a, b), gamma = 1/2: ((a - 4)/2, b/2) and (a, (b - 8)/2)."""
-    return GivenQuadratic([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
-
-
-def bowls(count: int) -> QuadraticProblem:
-    """Equal bowls with different centres."""
-    return GivenQuadratic([IDENTITY] * count, [[number, -number] for number in range(count)], [8, 8], 1)
+from areabench.methods.base import Method
 
 
 def scripted(*clients: int) -> Draw:
@@ -49,56 +34,7 @@ def scripted(*clients: int) -> Draw:
     return lambda assigned: (clients[assigned.draws], assigned._replace(draws=assigned.draws + 1))
 
 
-def arrival(staleness: int, step_size: float = 0.5) -> Arrival:
-    return Arrival(0, np.ones(2), 0, 0, np.zeros(2), staleness, step_size, 1, 0.0)
-
-
 # ---------------------------------------------------------------------------------------------------- by hand
-
-
-def test_constant_steps_by_hand() -> None:
-    table = Table(async_sgd(2, 2, constant, None), two_clients())
-    assert table.holds(0) == table.holds(1) == ([8, 8], 0, 0)
-    table.deliver(0)  # k=1, the step k=2: (8,8) - (2,4); the reply carries the new model
-    assert table.model() == [6, 4]
-    assert table.holds(0) == ([6, 4], 1, 2)
-    table.deliver(0)  # (6,4) - (1,2)
-    assert table.model() == [5, 2]
-    assert table.holds(0) == ([5, 2], 2, 4)
-    table.deliver(1)  # two versions old: (8,0) from (8,8); (5,2) - (8,0)
-    assert table.model() == [-3, 2]
-    assert table.holds(1) == ([-3, 2], 3, 6)
-    table.deliver(0)  # one version old: (0.5,1) from (5,2)
-    assert table.model() == [-3.5, 1]
-    assert table.counters() == (8, 4)
-
-
-@pytest.mark.parametrize(
-    ("factor", "expected"),
-    [
-        (constant, [-3.75, 0.5]),  # (4.25,0.5) - (8,0)
-        (adaptive(2), [0.25, 0.5]),  # 2/max(2, 4) of (8,0)
-        (threshold(4, None), [-3.75, 0.5]),  # 4 is not beyond 4
-        (threshold(3, None), [4.25, 0.5]),  # dropped
-        (threshold(3, 1.0), [3.25, 0.5]),  # min(1/2, 1/(4·1·4)) = 1/16, an eighth of gamma
-        (threshold(3, 0.01), [-3.75, 0.5]),  # min(1/2, 6.25) = gamma
-    ],
-)
-def test_factors_of_a_late_update_by_hand(factor: object, expected: list[float]) -> None:
-    table = Table(async_sgd(2, 2, factor, None), two_clients())  # type: ignore[arg-type]
-    table.deliver(0, 0, 0, 0)  # (6,4), (5,2), (4.5,1), (4.25,0.5)
-    assert table.model() == [4.25, 0.5]
-    table.deliver(1)  # four versions old: (8,0) from (8,8)
-    assert table.model() == expected
-    assert table.holds(1) == (expected, 5, 10)  # a dropped update is a step of length 0
-
-
-def test_several_local_steps_are_one_step_of_the_server() -> None:
-    table = Table(async_sgd(2, 2, constant, None), two_clients(local_steps=2))
-    table.deliver(0)  # (8,8) -> (6,4) -> (5,2)
-    assert table.model() == [5, 2]
-    table.deliver(1)  # (8,8) -> (0,8) -> (0,8): (5,2) - (8,0)
-    assert table.model() == [-3, 2]
 
 
 def test_drawn_clients_by_hand() -> None:
@@ -130,7 +66,7 @@ def test_importance_by_hand() -> None:
 
 @drawn(st.integers(0, 200), st.integers(1, 50))
 def test_adaptive_is_constant_up_to_the_concurrency(staleness: int, concurrency: int) -> None:
-    factor = adaptive(concurrency)(arrival(staleness))
+    factor = adaptive(concurrency)(arrival(0, np.ones(2), staleness=staleness))
     assert factor == (1 if staleness <= concurrency else concurrency / staleness)
 
 
@@ -143,17 +79,9 @@ def test_adaptive_and_constant_runs_are_equal_while_no_delay_is_beyond_n() -> No
 
 def test_the_factors_of_lanes_are_a_column() -> None:
     steps = np.array([[0.5], [0.01]], dtype=np.float32)
-    factor = threshold(3, 1.0)(arrival(4, steps))  # type: ignore[arg-type]
+    factor = threshold(3, 1.0)(arrival(0, np.ones(2), staleness=4, step_size=steps))
     np.testing.assert_array_equal(factor, np.array([[0.125], [1.0]], dtype=np.float32))
     assert factor.dtype == np.float32
-
-
-@pytest.mark.parametrize("factor", [constant, adaptive(2), threshold(0, 1.0), threshold(0, None)])
-def test_models_keep_their_type(factor: object) -> None:
-    method = async_sgd(2, 2, factor, None, expected_share((0.5, 0.5)))  # type: ignore[arg-type]
-    state = method.start(np.ones(2, np.float32)).state
-    update = arrival(4)._replace(payload=np.ones(2, np.float32))
-    assert method.aggregate(method.receive(state, update).state).state.model.dtype == np.float32
 
 
 # ---------------------------------------------------------------------------------------------------- who works next
@@ -298,7 +226,7 @@ def test_without_drawing_nobody_takes_the_place_of_a_lost_client() -> None:
 
 def built(**keys: object) -> Method:
     settings = AsyncSgd(step_size=0.5, **keys)  # type: ignore[arg-type]
-    return settings.build(given(4, samples=np.array([30, 10, 40, 20])))
+    return settings.build(inputs(4, samples=np.array([30, 10, 40, 20])))
 
 
 def test_the_shares_of_the_samples_are_the_usual_probabilities() -> None:
@@ -317,49 +245,8 @@ def test_the_shares_of_the_samples_are_the_usual_probabilities() -> None:
 def test_the_usual_threshold_is_the_concurrency() -> None:
     method = built(step="threshold", assignment="uniform", concurrency=3)
     state = method.start(np.zeros(2)).state
-    used = [method.receive(state, arrival(staleness)).state.following.tolist() for staleness in (3, 4)]
+    used = [
+        method.receive(state, arrival(0, np.ones(2), staleness=staleness)).state.following.tolist()
+        for staleness in (3, 4)
+    ]
     assert used == [[-1, -1], [0, 0]]
-
-
-EXPERIMENT = """
-[clients]
-count = 2
-[method]
-name = "{name}"
-step_size = 0.1
-{keys}
-[stop]
-horizon_s = 1.0
-[problem]
-name = "quadratic"
-"""
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ("threshold = 3", 'method.threshold: 3 is not used with step = "constant"; use step = "threshold"'),
-        ('step = "adaptive"\nsmoothness = 2.0', "method.smoothness: 2.0 is not used with step"),
-        ("concurrency = 1", 'method.concurrency: 1 makes no sense with assignment = "continue"'),
-        (
-            'assignment = "idle-uniform"\nconcurrency = 3',
-            "method.concurrency: 3 is more than clients.count = 2 idle clients can take; use at most 2",
-        ),
-        ("probabilities = [0.5, 0.5]", 'method.probabilities: are not used with assignment = "continue"'),
-        (
-            'assignment = "importance"\nprobabilities = [0.5, 0.6]',
-            "method.probabilities: 2 with the sum 1.1 for clients.count = 2; give one per client, with the sum 1",
-        ),
-        ('assignment = "importance"\nprobabilities = [1.0]', "method.probabilities: 1 with the sum 1 for"),
-    ],
-)
-def test_keys_without_a_meaning_are_refused(keys: str, words: str) -> None:
-    with pytest.raises(UserError) as raised:
-        parse_experiment(EXPERIMENT.format(name="async-sgd", keys=keys), "it")
-    assert words in str(raised.value)
-
-
-def test_stops_need_rounds_of_a_fixed_length() -> None:
-    text = EXPERIMENT.format(name="ringmaster", keys="max_delay = 3\nstops = true")
-    with pytest.raises(UserError, match=r'method\.stops: true makes no sense with clients\.work = "uniform"'):
-        parse_experiment(text.replace("count = 2", 'count = 2\nwork = "uniform"'), "it")

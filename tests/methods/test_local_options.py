@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,38 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.methods.table import Table
-from tests.support.quadratics import GivenQuadratic
-from tests.transports.test_resume import assert_equal_after, stop_at
+from tests.support.quadratics import two_clients
+from tests.transports.test_resume import stop_at
 
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
-from areabench.methods.area import Area, area
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import area
 from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import Method, MethodSettings
+from areabench.methods.base import Method
 from areabench.methods.criteria import EveryUpdates
-from areabench.methods.favas import Favas
-from areabench.methods.fedbuff import FedBuff
 from areabench.methods.local import Local, with_control_variates, with_local
-from areabench.methods.quafl import QuAfl
 from areabench.methods.s_fedavg import SFedAvg, s_fedavg
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.logistic import Logistic
 from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.problems.splits.iid import Iid
-from areabench.runfile.read import open_run
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.rates import ListedRates
-from areabench.transports.replay import Replay
 from areabench.transports.simulator import play_alone
 
 __all__ = ["stop_at"]  # a fixture
-IDENTITY = [[1, 0], [0, 1]]
-
-
-def two_clients(local_steps: int) -> QuadraticProblem:
-    """Gradients (a - 4, b) and (2a, b - 8)."""
-    return GivenQuadratic([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
 
 
 def averaging(**options: object) -> Method:
@@ -200,36 +188,6 @@ OPTIONS = (
     Local(prox=0.5), Local(momentum=0.9), Local(control_variates=True),
     Local(prox=0.1, momentum=0.5, control_variates=True),
 )  # fmt: skip
-METHODS: tuple[MethodSettings, ...] = (
-    SFedAvg(step_size=0.02, clients_per_round=3), FedBuff(step_size=0.02, server_step_size=1.0), Area(step_size=0.02),
-    QuAfl(step_size=0.02, clients_per_round=2, period_s=0.25),
-    Favas(step_size=0.02, clients_per_round=2, period_s=0.25),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("local", OPTIONS, ids=["prox", "momentum", "scaffold", "all"])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_runs_replay_and_resume_to_the_bit(
-    tmp_path: Path,
-    stop_at: Callable[[int], None],  # noqa: F811  # the fixture
-    method: MethodSettings,
-    local: Local,
-) -> None:
-    experiment = replace(EXPERIMENT, method=method, local=local)
-    assert_equal_after(experiment, tmp_path, stop_at, 13, 4)
-    with open_run(tmp_path / "cut.h5") as run:
-        found = Replay(run, build_scenario(experiment, tmp_path), lambda _time_s, _updates: None).run()
-        assert found.difference is None
-        assert found.events > 20
-
-
-def test_a_run_with_lost_clients_replays(tmp_path: Path, stop_at: Callable[[int], None]) -> None:  # noqa: F811
-    faults = Faults(lost=(0, 3), lost_at_s=(1.1, 2.3))
-    experiment = replace(EXPERIMENT, local=Local(control_variates=True), faults=faults)
-    assert_equal_after(experiment, tmp_path, stop_at, 20)
-    with open_run(tmp_path / "cut.h5") as run:
-        found = Replay(run, build_scenario(experiment, tmp_path), lambda _time_s, _updates: None).run()
-        assert found.difference is None
 
 
 @pytest.mark.parametrize("local", OPTIONS, ids=["prox", "momentum", "scaffold", "all"])

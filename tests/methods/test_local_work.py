@@ -14,59 +14,41 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.methods.every_method import Recorded, silent, updates
 from tests.methods.table import Table
 from tests.support import stopper as stopper_module
-from tests.support.quadratics import GivenQuadratic
-from tests.transports.test_resume import assert_equal_after, stop_at
+from tests.support.quadratics import IDENTITY, GivenQuadratic, two_clients
+from tests.transports.test_resume import stop_at
 
 from areabench.cli.main import main
 from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import Kind, State
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import build_scenario
-from areabench.errors import RunFailure, UserError
+from areabench.errors import RunFailure
 from areabench.experiment.checks import check_combinations
 from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.methods.area import Area
-from areabench.methods.asynccomm_sgd import AsyncCommSgd, asynccomm_sgd
+from areabench.methods.asynccomm_sgd import AsyncCommSgd
 from areabench.methods.base import Method, MethodSettings
 from areabench.methods.contacts import Contacts
-from areabench.methods.criteria import EveryPeriod
-from areabench.methods.favas import Favas, favas, mean_steps
+from areabench.methods.favas import Favas, mean_steps
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.fedcompass import FedCompass, fedcompass
-from areabench.methods.local import Local
 from areabench.methods.quafl import QuAfl, quafl
-from areabench.methods.s_fedavg import SFedAvg
 from areabench.methods.schedules import InverseRootTimeSchedule, InverseTimeSchedule, build_schedule
-from areabench.problems.quadratic import Quadratic, QuadraticProblem
+from areabench.problems.quadratic import Quadratic
 from areabench.runfile.read import Run, open_run
 from areabench.streams import Purpose, stream
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import ListedRates
-from areabench.timing.trace import TraceDelays
 from areabench.transports.replay import Replay
 from areabench.transports.server_loop import RealTimeServer, RunMonitors
-from areabench.transports.simulator import LaneRecorder, play_alone
+from areabench.transports.simulator import LaneRecorder
 
 __all__ = ["stop_at"]  # a fixture
-Recorded = Callable[[Experiment], Run]
-IDENTITY = [[1, 0], [0, 1]]
 PER_STEP = ExponentialDelays(per="step")
-
-
-def two_clients(local_steps: int) -> QuadraticProblem:
-    """With alpha = 1/2 a step of client 0 is (a, b) -> ((a + 4)/2, b/2), of client 1 (a, b) -> (0, (b + 8)/2)."""
-    return GivenQuadratic([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
-
-
-def answer(table: Table, client: int, made: int) -> None:
-    """The next round of contacts begins, and the client, which is contacted, has made this many local steps."""
-    before = len(table.contacted)
-    table.wake()
-    assert table.contacted[before:] == [client]
-    table.deliver(client, made=made, time_s=table.time_s)
 
 
 QUAFL = QuAfl(step_size=0.02, clients_per_round=2, period_s=0.2)
@@ -88,11 +70,6 @@ COMM = replace(
 )  # fmt: skip
 
 
-def updates(run: Run) -> np.ndarray:
-    """The events that are updates."""
-    return np.asarray(run.events_array[run.events_array["kind"] == Kind.UPDATE])
-
-
 def kinds(run: Run) -> list[int]:
     """The kinds of all events."""
     found: list[int] = run.events_array["kind"].tolist()
@@ -102,51 +79,11 @@ def kinds(run: Run) -> list[int]:
 # ---------------------------------------------------------------------------------------------------- AsyncCommSGD
 
 
-def test_asynccomm_sgd_by_hand() -> None:
-    table = Table(asynccomm_sgd(2), two_clients(local_steps=3))
-    table.deliver(0, made=1)  # (8,8) -> (6,4); x = (8,8) + (-2,-4)/2; the reply carries the new x
-    assert table.model() == [7, 6]
-    assert table.holds(0) == ([7, 6], 1, 2)
-    table.deliver(1, made=2)  # (8,8) -> (0,8) -> (0,8); x = (7,6) + (-8,0)/2
-    assert table.model() == [3, 6]
-    assert table.holds(1) == ([3, 6], 2, 4)
-    table.deliver(0, made=3)  # stale: (7,6) -> (5.5,3) -> (4.75,1.5) -> (4.375,0.75); x = (3,6) + (-2.625,-5.25)/2
-    assert table.model() == [1.6875, 3.375]
-    table.deliver(1, made=0)  # no tick has passed: a step that changes nothing
-    assert table.model() == [1.6875, 3.375]
-    assert table.counters() == (8, 4)
-
-
 def test_all_clients_of_asynccomm_sgd_make_one_step_a_tick_whatever_their_rates(record: Recorded) -> None:
     run = record(COMM)
     for client in range(5):
         own = updates(run)[updates(run)["client"] == client]
         assert own["local_steps"].sum() == int(own["time_s"][-1] / 0.05)
-
-
-def test_asynccomm_sgd_with_falling_steps_approaches_the_minimiser() -> None:
-    experiment = replace(
-        COMM, method=AsyncCommSgd(step_size=0.2), problem=Quadratic(dimension=3),
-        schedule=InverseTimeSchedule(offset_s=5.0), stop=Stop(horizon_s=300.0),
-    )  # fmt: skip
-    biased = replace(experiment, method=FedBuff(step_size=0.2, server_step_size=0.5), clients=Clients(count=5))
-    assert end_distance(experiment) < 0.02 < end_distance(biased)
-
-
-def end_distance(experiment: Experiment) -> float:
-    """The squared distance from the minimiser, of the mean of the models in the last half of a run."""
-    scenario = build_scenario(check_combinations(experiment), Path())
-    return float(((late_mean(experiment) - scenario.problem.minimiser) ** 2).sum())  # type: ignore[attr-defined]
-
-
-def late_mean(experiment: Experiment) -> np.ndarray:
-    """The mean of the models in the last half of a run."""
-    horizon_s = experiment.stop.horizon_s
-    assert horizon_s is not None
-    experiment = replace(experiment, record=Record(interval_s=horizon_s / 400, events=False))
-    end = play_alone(build_scenario(check_combinations(experiment), Path()), lambda _time_s, _updates: None)
-    assert end is not None
-    return np.asarray(np.mean([snapshot.models for snapshot in end.snapshots][200:], axis=0))
 
 
 # ---------------------------------------------------------------------------------------------------- FedCompass
@@ -280,23 +217,6 @@ def test_groups_of_fedcompass_answer_together(record: Recorded) -> None:
 # ---------------------------------------------------------------------------------------------------- QuAFL
 
 
-def test_quafl_by_hand() -> None:
-    table = Table(quafl(Contacts(2, 1, 1.0, seed=10)), two_clients(local_steps=2), stepwise=True)
-    assert all(Flag.WAITS in order.flags for order in table.orders.values())
-    answer(table, 0, made=1)  # Y_0 = (6,4); X = ((8,8) + (6,4))/2
-    assert table.model() == [7, 6]
-    assert table.holds(0) == ([8, 8], 0, 1)  # the model from before the step: client 0 goes on from (8,8)/2 + (6,4)/2
-    assert Flag.WAITS in table.orders[0].flags
-    answer(table, 1, made=2)  # (8,8) -> (0,8) -> (0,8); X = ((7,6) + (0,8))/2; client 1 goes on from the same
-    assert table.model() == [3.5, 7]
-    answer(table, 1, made=1)  # (3.5,7) -> (0,7.5); X = ((3.5,7) + (0,7.5))/2
-    assert table.model() == [1.75, 7.25]
-    answer(table, 0, made=2)  # (7,6) -> (5.5,3) -> (4.75,1.5); X = ((1.75,7.25) + (4.75,1.5))/2
-    assert table.model() == [3.25, 4.375]
-    assert table.counters() == (8, 4)
-    assert table.time_s == 4.0
-
-
 POINTS = st.tuples(st.integers(-64, 64), st.integers(-64, 64))
 
 
@@ -320,45 +240,7 @@ def test_a_round_of_quafl_keeps_the_sum_of_all_models(server: tuple[int, int], a
     np.testing.assert_array_equal(model, server)
 
 
-def test_quafl_ends_where_the_mean_numbers_of_local_steps_say() -> None:
-    """argmin of the sum of alpha_i f_i, for small steps; FAVAS, which divides by alpha_i, ends at the minimiser."""
-    slow = replace(
-        EXPERIMENT, method=replace(QUAFL, step_size=0.01), problem=Quadratic(dimension=3), stop=Stop(horizon_s=1000.0)
-    )
-    scenario = build_scenario(slow, Path())
-    weights = mean_steps(Contacts(5, 2, 0.2, 0), 3, scenario.rates, "exponential", "step")
-    problem = scenario.problem
-    assert isinstance(problem, QuadraticProblem)
-    bowls = [problem.function(client) for client in range(5)]
-    hessian = sum(weight * bowl.hessian for weight, bowl in zip(weights, bowls, strict=True))
-    pull = sum(weight * bowl.hessian @ bowl.centre for weight, bowl in zip(weights, bowls, strict=True))
-    predicted = np.linalg.solve(hessian, pull)
-    bias = float(np.linalg.norm(predicted - problem.minimiser))
-    assert np.linalg.norm(late_mean(slow) - predicted) < 0.4 * bias
-    favoured = replace(slow, method=replace(FAVAS, step_size=0.01))
-    assert np.linalg.norm(late_mean(favoured) - problem.minimiser) < 0.2 * bias
-
-
 # ---------------------------------------------------------------------------------------------------- FAVAS
-
-
-def test_favas_by_hand() -> None:
-    table = Table(favas(Contacts(2, 1, 1.0, seed=10), (2.0, 4.0)), two_clients(local_steps=2), stepwise=True)
-    answer(table, 0, made=1)  # (-2,-4)/2: (7,6); w = ((8,8) + (7,6))/2
-    assert table.model() == [7.5, 7]
-    assert table.holds(0) == ([7.5, 7], 1, 2)  # restarts from the new model
-    answer(table, 1, made=2)  # (8,8) -> (0,8): (-8,0)/4: (6,8); w = ((7.5,7) + (6,8))/2
-    assert table.model() == [6.75, 7.5]
-    answer(table, 1, made=1)  # (6.75,7.5) -> (0,7.75): (-6.75,0.25)/4: (5.0625,7.5625)
-    assert table.model() == [5.90625, 7.53125]
-    answer(table, 0, made=2)  # stale: (7.5,7) -> (5.75,3.5) -> (4.875,1.75): (-2.625,-5.25)/2: (6.1875,4.375)
-    assert table.model() == [6.046875, 5.953125]
-
-
-def test_a_client_of_favas_that_has_made_no_step_sends_what_it_was_sent() -> None:
-    table = Table(favas(Contacts(2, 1, 1.0, seed=10), (2.0, 4.0)), two_clients(local_steps=2), stepwise=True)
-    answer(table, 0, made=0)
-    assert table.model() == [8, 8]
 
 
 def test_mean_steps_by_hand() -> None:
@@ -479,7 +361,7 @@ def test_a_resumed_run_contacts_those_again_whose_answer_is_awaited() -> None:
     scenario = build_scenario(check_combinations(EXPERIMENT), Path())
     told: list[Order] = []
     link = SimpleNamespace(order=told.append, recall=None)
-    recorder, monitors = LaneRecorder(1), RunMonitors(NoTarget(), lambda _time_s, _updates: None)
+    recorder, monitors = LaneRecorder(1), RunMonitors(NoTarget(), silent)
     table = Table(quafl(Contacts(5, 2, 1.0, seed=0)), GivenQuadratic([IDENTITY] * 5, [[0, 0]] * 5, [8, 8], 2))
     table.wake()
     state = table.conductor.run_state(1.0)
@@ -507,17 +389,6 @@ def test_a_rule_that_asks_for_the_same_time_again_ends_the_run() -> None:
     method = replace(quafl(Contacts(2, 1, 1.0, seed=10)), wake=lambda _state: 1.0)
     with pytest.raises(RunFailure, match="asks at 1 s to be woken at 1 s, which is over"):
         Table(method, two_clients(local_steps=2), stepwise=True).wake()
-
-
-@pytest.mark.parametrize("experiment", [EXPERIMENT, COMPASS, COMM], ids=lambda experiment: experiment.method.name)
-@pytest.mark.parametrize("stops", [(1, 1, 1), (2, 5), (3,)])
-def test_runs_resume_from_anywhere(
-    tmp_path: Path,
-    stop_at: Callable[[int], None],  # noqa: F811  # the fixture
-    experiment: Experiment,
-    stops: tuple[int, ...],
-) -> None:
-    assert_equal_after(experiment, tmp_path, stop_at, *stops)
 
 
 # ---------------------------------------------------------------------------------------------------- cancels
@@ -603,24 +474,6 @@ def test_uniform_work_is_drawn_by_client_and_round(record: Recorded) -> None:
     assert set(updates(run)["local_steps"].tolist()) == {1, 2, 3, 4, 5, 6}
 
 
-@pytest.mark.parametrize("method", [Area(step_size=0.02), SFedAvg(step_size=0.02, clients_per_round=3)],
-                         ids=lambda method: method.name)  # fmt: skip
-@pytest.mark.parametrize(("work", "per"), [("uniform", "round"), ("uniform", "step"), ("ticks", "round")])
-def test_chosen_steps_replay_and_resume(
-    tmp_path: Path,
-    stop_at: Callable[[int], None],  # noqa: F811  # the fixture
-    method: MethodSettings,
-    per: str,
-    work: str,
-) -> None:
-    clients = Clients(count=5, local_steps=6, work=work, tick_s=0.05 if work == "ticks" else None)  # type: ignore[arg-type]
-    delays = ExponentialDelays(per=per)  # type: ignore[arg-type]
-    experiment = replace(EXPERIMENT, method=method, clients=clients, delays=delays, stop=Stop(horizon_s=15.0))
-    assert_equal_after(experiment, tmp_path, stop_at, 11, 5)
-    with open_run(tmp_path / "cut.h5") as run:
-        assert Replay(run, build_scenario(experiment, tmp_path), lambda _time_s, _updates: None).run().equal
-
-
 def test_ticks_belong_to_one_clock_and_are_at_most_m(record: Recorded) -> None:
     run = record(replace(COMM, delays=FixedDelays(), rates=ListedRates(values=(16.0, 8.0, 4.0, 2.0, 1.0)),
                          clients=Clients(count=5, local_steps=7, work="ticks", tick_s=0.125)))  # fmt: skip
@@ -652,39 +505,5 @@ def test_step_sizes_follow_the_time_of_the_order(
     for row in updates(run):
         assert row["step_size"] == at(0, sent_s[int(row["client"])])
         sent_s[int(row["client"])] = row["time_s"]
-    found = Replay(run, build_scenario(run.experiment, run.path.parent), lambda _time_s, _updates: None).run()
+    found = Replay(run, build_scenario(run.experiment, run.path.parent), silent).run()
     assert found.difference is None
-
-
-# ---------------------------------------------------------------------------------------------------- refusals
-
-REFUSED: tuple[tuple[Experiment, dict[str, object], str], ...] = (
-    (COMM, {"clients": Clients(count=5)}, 'clients.work: "fixed" makes no sense with asynccomm-sgd'),
-    (COMM, {"aggregation": EveryPeriod(period_s=1.0)}, 'aggregation.name: "period" makes no sense with asynccomm-sgd'),
-    (COMPASS, {"delays": ExponentialDelays()}, 'delays.per: "round" makes no sense with fedcompass'),
-    (COMPASS, {"method": FedCompass(step_size=1.0, min_steps=9, max_steps=8)}, "method.min_steps: 9 is more than"),
-    (COMPASS, {"clients": Clients(count=5, work="uniform")}, 'clients.work: "uniform" makes no sense with fedcompass'),
-    (EXPERIMENT, {"clients": Clients(count=5, work="uniform")}, 'clients.work: "uniform" makes no sense with quafl'),
-    (EXPERIMENT, {"clients": Clients(count=1), "rates": ListedRates(values=(1.0,))}, "2 is more than clients.count"),
-    (EXPERIMENT, {"method": replace(QUAFL, period_s=1e-10)}, "method.period_s: 2e+10 updates per second"),
-    (EXPERIMENT, {"method": FAVAS, "delays": TraceDelays(file="t.csv", per="step")}, "expected_steps: is needed"),
-    (EXPERIMENT, {"method": replace(FAVAS, expected_steps=(1.0,))}, "method.expected_steps: 1 numbers for"),
-    (
-        EXPERIMENT,
-        {"method": Area(step_size=1.0, first_message="zero"), "clients": Clients(count=5, work="uniform")},
-        'method.first_message: "zero"',
-    ),
-    (
-        replace(EXPERIMENT, method=Area(step_size=1.0)),
-        {"local": Local(control_variates=True), "faults": Faults(lost_client="remove")},
-        'faults.lost_client: "remove" does not go with local.control_variates',
-    ),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("base", "changes", "said"), REFUSED, ids=[said[:40] for _, _, said in REFUSED])
-def test_what_makes_no_sense_is_refused(base: Experiment, changes: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError) as error:
-        check_combinations(replace(base, **changes))  # type: ignore[arg-type]
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""The four methods: trajectories by hand, AREA's invariant, and where methods coincide."""
+"""The four methods: AREA's invariant, where methods coincide, and the clients that S-FedAvg draws."""
 
 from __future__ import annotations
 
@@ -10,87 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.methods.table import Table, arrival, method_named_by
-from tests.support.quadratics import GivenQuadratic
+from tests.support.quadratics import IDENTITY, GivenQuadratic, four_clients, two_clients
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.messages import Flag, Order
 from areabench.experiment.experiment import Clients, Experiment, Stop
-from areabench.methods.area import Area, area
-from areabench.methods.as_fedavg import AsFedAvg, as_fedavg
-from areabench.methods.base import Call, Method, MethodSettings, Work
-from areabench.methods.fedbuff import FedBuff, fedbuff
+from areabench.methods.area import area
+from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.base import Call, Method, Work
+from areabench.methods.fedbuff import fedbuff
 from areabench.methods.s_fedavg import SFedAvg, s_fedavg
 from areabench.methods.schedules import Theorem1Schedule, build_schedule
 from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.streams import Purpose, stream
 
-IDENTITY = [[1, 0], [0, 1]]
-
-
-def two_clients(local_steps: int = 1) -> QuadraticProblem:
-    """Two bowls, start (8, 8).
-
-    With alpha = 1/2 a local step of client 0 is (a, b) -> ((a + 4)/2, b/2), one of client 1 (a, b) -> (0, (b + 8)/2).
-    """
-    return GivenQuadratic([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
-
-
-def four_clients() -> QuadraticProblem:
-    """Clients 0 and 1 as above; with alpha = 1/2 client 2 halves a point and client 3 goes to (2, 2) at once."""
-    hessians = [IDENTITY, [[2, 0], [0, 1]], IDENTITY, [[2, 0], [0, 2]]]
-    return GivenQuadratic(hessians, [[4, 0], [0, 8], [0, 0], [2, 2]], [8, 8], 1)
-
-
 # ---------------------------------------------------------------------------------------------------- by hand, M = 1
 # Client 0 is the fast one: it delivers twice before client 1 delivers at all. Delta = 2.
-
-
-def test_area_by_hand() -> None:
-    table = Table(area(2), two_clients(), delta=2)
-    assert table.holds(0) == table.holds(1) == ([8, 8], 0, 0)
-    table.deliver(0)  # k=1: (8,8) -> (6,4), m = (-2,-4), u = (-1,-2); the reply is x_s of version 0
-    assert table.counters() == (1, 0)
-    assert table.holds(0) == ([8, 8], 0, 1)
-    np.testing.assert_array_equal(table.server.state.aggregator, [-1, -2])
-    table.deliver(0)  # k=2: (8,8) -> (6,4) = y_0, m = 0; the step k=3: x_s = (8,8) + (-1,-2)
-    assert table.counters() == (3, 1)
-    assert table.model() == [7, 6]
-    assert table.holds(0) == ([8, 8], 0, 2)  # from before the step that this update triggered
-    np.testing.assert_array_equal(table.server.state.aggregator, [0, 0])
-    table.deliver(1)  # k=4, stale: (8,8) -> (0,8), m = (-8,0), u = (-4,0)
-    assert table.holds(1) == ([7, 6], 1, 4)
-    table.deliver(0)  # k=5, stale: (8,8) -> (6,4) = y_0, m = 0; the step k=6: x_s = (7,6) + (-4,0)
-    assert table.counters() == (6, 2)
-    assert table.model() == [3, 6]
-    assert table.holds(0) == ([7, 6], 1, 5)
-    table.deliver(0)  # k=7: (7,6) -> (5.5,3), m = (-0.5,-1), u = (-0.25,-0.5)
-    assert table.holds(0) == ([3, 6], 2, 7)
-    table.deliver(1)  # k=8: (7,6) -> (0,7), m = (0,-1), u = (-0.25,-1); the step k=9: x_s = (3,6) + (-0.25,-1)
-    assert table.counters() == (9, 3)
-    assert table.model() == [2.75, 5]
-    np.testing.assert_array_equal(table.clients[0].memory, [5.5, 3])
-    np.testing.assert_array_equal(table.clients[1].memory, [0, 7])
-
-
-def test_area_whose_first_messages_are_zero_by_hand() -> None:
-    """The appendix: x_{i,0} = x_{s,0}, so a client first trains on the reply to its first message."""
-    table = Table(area(2, trains_first=False), two_clients(), delta=2)
-    table.deliver(0)  # k=1: nothing is trained, m = 0, y_0 = (8,8)
-    assert table.holds(0) == ([8, 8], 0, 1)
-    np.testing.assert_array_equal(table.server.state.aggregator, [0, 0])
-    table.deliver(0)  # k=2: (8,8) -> (6,4), m = (-2,-4), u = (-1,-2); the step k=3: x_s = (7,6)
-    assert table.counters() == (3, 1)
-    assert table.model() == [7, 6]
-    assert table.holds(0) == ([8, 8], 0, 2)
-    table.deliver(1)  # k=4, client 1's first: m = 0, y_1 = (8,8); the reply is version 1
-    assert table.holds(1) == ([7, 6], 1, 4)
-    np.testing.assert_array_equal(table.clients[1].memory, [8, 8])
-    table.deliver(1)  # k=5: (7,6) -> (0,7), m = (-8,-1), u = (-4,-0.5); the step k=6: x_s = (7,6) + (-4,-0.5)
-    assert table.counters() == (6, 2)
-    assert table.model() == [3, 5.5]
-    table.deliver(0, 0)  # stale (8,8) -> (6,4): m = 0; (3,5.5) -> (3.5,2.75): m = (-2.5,-1.25), u = (-1.25,-0.625)
-    assert table.model() == [1.75, 4.875]
 
 
 def test_first_round_without_training_leaves_later_rounds_their_noise() -> None:
@@ -105,104 +41,8 @@ def test_first_round_without_training_leaves_later_rounds_their_noise() -> None:
     np.testing.assert_array_equal(zero.memory, trained.memory)
 
 
-def test_as_fedavg_by_hand() -> None:
-    table = Table(as_fedavg(2), two_clients(), delta=2)
-    table.deliver(0, 0)  # twice (8,8) -> (6,4); mean (6,4)
-    assert table.model() == [6, 4]
-    assert table.holds(0) == ([8, 8], 0, 2)  # from before the step
-    table.deliver(1)  # k=4, stale: (8,8) -> (0,8)
-    assert table.holds(1) == ([6, 4], 1, 4)
-    table.deliver(0)  # k=5, stale: (8,8) -> (6,4); mean of (0,8) and (6,4)
-    assert table.model() == [3, 6]
-    assert table.holds(0) == ([6, 4], 1, 5)
-    table.deliver(0, 1)  # (6,4) -> (5,2) and (6,4) -> (0,6); mean (2.5,4)
-    assert table.model() == [2.5, 4]
-    assert table.counters() == (9, 3)
-
-
-def test_fedbuff_by_hand() -> None:
-    table = Table(fedbuff(2, server_step_size=0.5), two_clients(), delta=2)
-    table.deliver(0, 0)  # twice (8,8) - (6,4) = (2,4); x_s = (8,8) - (2,4)/2
-    assert table.model() == [7, 6]
-    assert table.holds(0) == ([8, 8], 0, 2)  # from before the step
-    table.deliver(1)  # k=4, stale: (8,8) - (0,8) = (8,0)
-    assert table.holds(1) == ([7, 6], 1, 4)
-    table.deliver(0)  # k=5, stale: (2,4); mean (5,2); x_s = (7,6) - (2.5,1)
-    assert table.model() == [4.5, 5]
-    table.deliver(0, 1)  # (7,6) - (5.5,3) = (1.5,3) and (7,6) - (0,7) = (7,-1); mean (4.25,1)
-    assert table.model() == [2.375, 4.5]
-    assert table.counters() == (9, 3)
-
-
-def test_s_fedavg_by_hand() -> None:
-    table = Table(s_fedavg(2, clients_per_round=2, seed=0), two_clients(), delta=2)
-    table.deliver(0)  # k=1: (8,8) -> (6,4); no client works until the round is complete
-    assert sorted(table.orders) == [1]
-    table.deliver(1)  # k=2: (8,8) -> (0,8); the step k=3: mean (3,6)
-    assert table.model() == [3, 6]
-    assert table.holds(0) == table.holds(1) == ([3, 6], 1, 3)
-    table.deliver(1, 0)  # (3,6) -> (0,7) and (3,6) -> (3.5,3); mean (1.75,5)
-    assert table.model() == [1.75, 5]
-    assert table.counters() == (6, 2)
-
-
-def test_area_of_four_clients_by_hand() -> None:
-    table = Table(area(4), four_clients(), delta=2)
-    table.deliver(2, 2)  # (8,8) -> (4,4): m = (-4,-4), then 0; u = (-1,-1)
-    assert table.model() == [7, 7]
-    assert table.holds(2) == ([8, 8], 0, 2)
-    table.deliver(3, 2)  # (8,8) -> (2,2): m = (-6,-6), then client 2 once more from (8,8): 0; u = (-1.5,-1.5)
-    assert table.model() == [5.5, 5.5]
-    table.deliver(2, 0)  # (7,7) -> (3.5,3.5): m = (-0.5,-0.5); (8,8) -> (6,4): m = (-2,-4); u = (-0.625,-1.125)
-    assert table.model() == [4.875, 4.375]
-
-
-def test_as_fedavg_of_four_clients_ignores_silent_clients() -> None:
-    table = Table(as_fedavg(4), four_clients(), delta=2)
-    table.deliver(2, 2)  # (4,4) twice: clients 0, 1 and 3 have no say
-    assert table.model() == [4, 4]
-    table.deliver(3, 2)  # (2,2) and, stale, (4,4)
-    assert table.model() == [3, 3]
-
-
 # ---------------------------------------------------------------------------------------------------- by hand, M = 2
 # From (8,8) client 0 goes (6,4), (5,2) and client 1 goes (0,8), (0,8).
-
-
-def test_area_with_two_local_steps() -> None:
-    table = Table(area(2), two_clients(local_steps=2), delta=2)
-    table.deliver(0, 1)  # m = (-3,-6) and (-8,0); u = (-5.5,-3)
-    assert table.model() == [2.5, 5]
-    assert table.holds(0) == ([8, 8], 0, 1)
-    assert table.holds(1) == ([8, 8], 0, 2)
-    table.deliver(0)  # stale: (5,2) = y_0, m = 0
-    table.deliver(0)  # (2.5,5) -> (3.25,2.5) -> (3.625,1.25); m = (-1.375,-0.75), u = (-0.6875,-0.375)
-    assert table.model() == [1.8125, 4.625]
-
-
-def test_as_fedavg_with_two_local_steps() -> None:
-    table = Table(as_fedavg(2), two_clients(local_steps=2), delta=2)
-    table.deliver(0, 1)  # (5,2) and (0,8)
-    assert table.model() == [2.5, 5]
-    table.deliver(0, 0)  # stale (5,2), then (2.5,5) -> (3.625,1.25)
-    assert table.model() == [4.3125, 1.625]
-
-
-def test_fedbuff_with_two_local_steps() -> None:
-    table = Table(fedbuff(2, server_step_size=0.5), two_clients(local_steps=2), delta=2)
-    table.deliver(0, 1)  # (3,6) and (8,0); mean (5.5,3)
-    assert table.model() == [5.25, 6.5]
-    # stale (3,6), then (5.25,6.5) -> (4.625,3.25) -> (4.3125,1.625): (0.9375,4.875); mean (1.96875,5.4375)
-    table.deliver(0, 0)
-    assert table.model() == [4.265625, 3.78125]
-
-
-def test_s_fedavg_with_two_local_steps() -> None:
-    table = Table(s_fedavg(2, clients_per_round=2, seed=0), two_clients(local_steps=2), delta=2)
-    table.deliver(0, 1)  # (5,2) and (0,8)
-    assert table.model() == [2.5, 5]
-    table.deliver(0, 1)  # (3.625,1.25), and (2.5,5) -> (0,6.5) -> (0,7.25)
-    assert table.model() == [1.8125, 4.25]
 
 
 # ---------------------------------------------------------------------------------------------------- the invariant
@@ -422,37 +262,6 @@ def test_only_drawn_clients_work() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- build_method
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (Area(step_size=0.5), [7, 6]),
-        (AsFedAvg(step_size=0.5), [6, 4]),
-        (FedBuff(step_size=0.5, server_step_size=0.25), [7.5, 7]),  # (8,8) - (2,4)/4
-        (FedBuff(step_size=0.5), [7, 6]),  # eta = alpha: (8,8) - (2,4)/2
-    ],
-    ids=["area", "as-fedavg", "fedbuff", "fedbuff, eta = alpha"],
-)
-def test_build_method_makes_what_the_settings_name(settings: MethodSettings, expected: list[float]) -> None:
-    experiment = Experiment(
-        clients=Clients(count=2), method=settings, stop=Stop(iterations=1), problem=Quadratic(dimension=2)
-    )
-    method = method_named_by(experiment)
-    table = Table(method, two_clients(), delta=2)
-    table.deliver(0, 0)
-    assert (method.name, method.decides) == (settings.name, False)
-    assert table.model() == expected
-
-
-def test_build_method_gives_area_its_first_message() -> None:
-    experiment = Experiment(
-        clients=Clients(count=2), method=Area(step_size=0.5, first_message="zero"), stop=Stop(iterations=1),
-        problem=Quadratic(dimension=2),
-    )  # fmt: skip
-    table = Table(method_named_by(experiment), two_clients(), delta=2)
-    table.deliver(0, 1)  # two first messages: zero
-    assert table.model() == [8, 8]
 
 
 def test_build_method_gives_s_fedavg_its_round_and_seed() -> None:

@@ -1,4 +1,4 @@
-"""Ringmaster, Rennala, Malenia and Ringleader: trajectories by hand, and what their papers promise."""
+"""Ringmaster, Rennala, Malenia and Ringleader: what their papers promise, and what lost clients leave."""
 
 from __future__ import annotations
 
@@ -7,63 +7,22 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
-from tests.methods.table import Table, given
-from tests.support.quadratics import GivenQuadratic
+from tests.methods.every_method import Recorded, experiment_of, updates
+from tests.methods.table import Table, arrival
+from tests.support.quadratics import bowls, two_clients
 
+from areabench.engine.events import Kind
 from areabench.methods.async_sgd import async_sgd, constant
-from areabench.methods.base import Arrival, Method
-from areabench.methods.local import build_method
-from areabench.methods.malenia import Malenia, harmonic_mean, malenia
-from areabench.methods.rennala import Rennala, rennala
-from areabench.methods.ringleader import Ringleader, ringleader
-from areabench.methods.ringmaster import Ringmaster, ringmaster
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.methods.base import Method
+from areabench.methods.malenia import harmonic_mean, malenia
+from areabench.methods.rennala import rennala
+from areabench.methods.ringleader import ringleader
+from areabench.methods.ringmaster import ringmaster
 
-IDENTITY = [[1, 0], [0, 1]]
 NUMBERS = st.lists(st.integers(0, 3), max_size=60)
 
 
-def two_clients() -> QuadraticProblem:
-    """Two bowls, start (8, 8); pseudo-gradients at (a, b), gamma = 1/2: ((a - 4)/2, b/2) and (a, (b - 8)/2)."""
-    return GivenQuadratic([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], 1)
-
-
-def bowls(count: int) -> QuadraticProblem:
-    """Equal bowls with different centres."""
-    return GivenQuadratic([IDENTITY] * count, [[number, -number] for number in range(count)], [8, 8], 1)
-
-
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        Ringmaster(step_size=0.5, max_delay=2),
-        Rennala(step_size=0.5, batch=2),
-        Malenia(step_size=0.5, batch=2),
-        Ringleader(step_size=0.5),
-    ],
-    ids=lambda chosen: chosen.name,
-)
-def test_methods_are_built_by_name(chosen: Ringmaster | Rennala | Malenia | Ringleader) -> None:
-    method = build_method(chosen, given(2))
-    table = Table(method, two_clients())
-    table.deliver(0, 1)
-    assert (method.name, method.reply, method.decides) == (chosen.name, "after", True)
-    assert table.counters()[1] > 0
-
-
 # ---------------------------------------------------------------------------------------------------- Ringmaster
-
-
-def test_ringmaster_ignores_late_updates_by_hand() -> None:
-    table = Table(ringmaster(2, max_delay=2, stops=False), two_clients())
-    table.deliver(0, 0)  # (8,8) - (2,4) = (6,4), (6,4) - (1,2) = (5,2)
-    table.deliver(1)  # two versions old: ignored, and no step
-    assert table.model() == [5, 2]
-    assert table.counters() == (5, 2)
-    assert table.holds(1) == ([5, 2], 2, 5)
-    table.deliver(0)  # (5,2) - (0.5,1)
-    table.deliver(1)  # one version old: (5,-3) from (5,2); (4.5,1) - (5,-3)
-    assert table.model() == [-0.5, 4]
 
 
 def test_ringmaster_stops_late_clients_by_hand() -> None:
@@ -122,22 +81,13 @@ def test_ringmaster_knows_the_order_that_follows_a_refused_update() -> None:
     assert table.holds(1)[1] == 3
 
 
+def test_stops_are_recorded(record: Recorded) -> None:
+    run = record(experiment_of("ringmaster", max_delay=3, stops=True))
+    assert (run.events_array["kind"] == Kind.CANCELLED).sum() > 3
+    assert updates(run)["staleness"].max() == 2  # below R = 3
+
+
 # ---------------------------------------------------------------------------------------------------- Rennala
-
-
-def test_rennala_by_hand() -> None:
-    table = Table(rennala(2, batch=2), two_clients())
-    table.deliver(0)  # (2,4) is the first of two
-    assert table.counters() == (1, 0)
-    assert table.holds(0) == ([8, 8], 0, 1)
-    table.deliver(0)  # (2,4) again: (8,8) - (2,4), and the reply carries it
-    assert table.model() == [6, 4]
-    assert table.holds(0) == ([6, 4], 1, 3)
-    table.deliver(1)  # began at version 0: ignored
-    assert table.server.state.buffer.size == 0
-    assert table.holds(1) == ([6, 4], 1, 4)
-    table.deliver(1, 0)  # (6,-2) and (1,2): (6,4) - (3.5,0)
-    assert table.model() == [2.5, 4]
 
 
 @drawn(numbers=NUMBERS, batch=st.integers(1, 5))
@@ -150,21 +100,6 @@ def test_rennala_uses_exactly_s_updates_that_began_at_its_model(numbers: list[in
 
 
 # ---------------------------------------------------------------------------------------------------- Malenia
-
-
-def test_malenia_by_hand() -> None:
-    table = Table(malenia(2, batch=4), two_clients())  # a harmonic mean of 2 is wanted
-    table.deliver(0, 0, 0)  # three times (2,4)
-    table.deliver(1)  # (8,0): 2/(1/3 + 1/1) = 1.5
-    assert table.counters() == (4, 0)
-    table.deliver(1)  # 2/(1/3 + 1/2) = 2.4: (8,8) - ((2,4) + (8,0))/2
-    assert table.model() == [3, 6]
-    assert table.holds(1) == ([3, 6], 1, 6)
-    table.deliver(0)  # began at version 0: ignored
-    assert table.server.state.counts == (0, 0)
-    table.deliver(0, 0)  # twice (-0.5,3) from (3,6)
-    table.deliver(1, 1)  # twice (3,-1): 2/(1/2 + 1/2) = 2 is enough: (3,6) - (1.25,1)
-    assert table.model() == [1.75, 5]
 
 
 @pytest.mark.parametrize(("counts", "mean"), [((1, 1), 1.0), ((2, 1, 1), 1.2), ((4, 4), 4.0), ((3, 6), 4.0)])
@@ -194,35 +129,11 @@ def test_malenia_steps_without_a_lost_client() -> None:
 # ---------------------------------------------------------------------------------------------------- Ringleader
 
 
-def test_ringleader_by_hand() -> None:
-    table = Table(ringleader(2), two_clients())
-    table.deliver(0, 0)  # phase 1: twice (2,4), no step
-    assert table.counters() == (2, 0)
-    assert table.holds(0) == ([8, 8], 0, 2)
-    table.deliver(1)  # (8,0) completes the table: (8,8) - ((2,4) + (8,0))/2
-    assert table.model() == [3, 6]
-    assert table.holds(1) == ([3, 6], 1, 4)
-    table.deliver(1)  # (3,-1) from (3,6) is for the next table; client 1 keeps its model
-    assert table.model() == [3, 6]
-    assert table.holds(1) == ([3, 6], 1, 5)
-    table.deliver(0)  # client 0's own step: its mean is still (2,4), (3,6) - (5,2)
-    assert table.model() == [-2, 4]
-    assert table.holds(0) == ([-2, 4], 2, 7)
-    table.deliver(1)  # phase 1 of round 2: (3,-1) from (3,6) once more
-    assert table.holds(1) == ([3, 6], 1, 8)
-    table.deliver(0)  # (-3,2) from (-2,4) completes the table: (-2,4) - ((-3,2) + (3,-1))/2
-    assert table.model() == [-2, 3.5]
-    table.deliver(1)  # client 1's own step, with gradients at version 1, two versions old: (-2,3.5) - (0,0.5)
-    assert table.model() == [-2, 3]
-    assert table.holds(1) == ([-2, 3], 4, 12)
-
-
 @pytest.mark.parametrize("method", [malenia(2, batch=2), ringleader(2)], ids=lambda method: method.name)
 def test_a_table_has_the_mean_of_each_client(method: Method) -> None:
     state = method.start(np.array([8.0, 8.0])).state
     for client, payload in ((0, [4.0, 0.0]), (0, [0.0, 2.0]), (1, [6.0, 3.0])):
-        arrival = Arrival(client, np.array(payload), 0, 0, np.zeros(2), 0, 0.5, 1, 0.0)
-        state = method.receive(state, arrival).state
+        state = method.receive(state, arrival(client, np.array(payload))).state
     assert method.due is not None
     assert method.due(state)
     assert method.aggregate(state).state.model.tolist() == [8 - 4, 8 - 2]  # ((2,1) + (6,3))/2

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
-from tests.methods.every_method import BY_SUMS, experiment_of
-from tests.methods.test_every_method import Spoilt, logistic_experiment, replay_equals, silent
+from tests.methods.every_method import BY_SUMS, Spoilt, experiment_of, logistic_experiment, replay_equals, silent
 from tests.support.random_experiments import private_experiments
 from tests.transports.test_resume import around, assert_equal_after, stop_at
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
-from tests.methods.every_method import BY_SUMS
+from tests.methods.every_method import BY_SUMS, with_need
 
 from areabench.errors import UserError
 from areabench.experiment.checks import check_combinations
 from areabench.experiment.experiment import Experiment
-from areabench.methods import AGGREGATIONS, METHODS, SCHEDULES
+from areabench.methods import METHODS
 from areabench.methods.async_sgd import AsyncSgd
 from areabench.methods.criteria import EveryUpdates
 from areabench.methods.fedbuff import FedBuff
@@ -34,9 +34,8 @@ from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.problems.splits.iid import Iid
 from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.problems.torch_module import TorchModule
-from areabench.settings.keys import Limits, Need
+from areabench.settings.keys import Limits
 from areabench.settings.parse import hints_of, options_of, records_of
-from areabench.timing import DELAYS
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import ListedRates
@@ -224,7 +223,7 @@ def _fitted_schedule(experiment: Experiment) -> Experiment:
 
 def _fitted_method(experiment: Experiment) -> Experiment:
     for need in experiment.method.needs:
-        experiment = _with_need(experiment, need)
+        experiment = with_need(experiment, need)
     method, clients = experiment.method, experiment.clients
     if "clients_per_round" in _keys(method):
         method = replace(method, clients_per_round=min(method.clients_per_round, clients.count))  # type: ignore[call-arg,attr-defined]
@@ -242,30 +241,6 @@ def _fitted_method(experiment: Experiment) -> Experiment:
     if local.control_variates:
         faults = replace(faults, lost_client="keep")
     return replace(experiment, method=method, local=local, faults=faults)
-
-
-_OF_SECTION = {"aggregation": AGGREGATIONS, "delays": DELAYS, "schedule": SCHEDULES}
-
-
-def _with_need(experiment: Experiment, need: Need) -> Experiment:
-    """The experiment with a value of another section that its method can do with."""
-    section, _, name = need.key.partition(".")
-    record = getattr(experiment, section)
-    if getattr(record, name) in need.allowed:
-        return experiment
-    if name == "name":
-        record = part_with_required_keys(_OF_SECTION[section][need.allowed[0]])
-    else:
-        record = replace(record, **{name: need.allowed[0]})
-    if section == "clients":
-        record = replace(record, tick_s=0.05 if record.work == "ticks" else None)
-    return replace(experiment, **{section: record})
-
-
-def part_with_required_keys(record: Any) -> Any:
-    """A part with values for the keys that it requires."""
-    required = {item.name: 0.1 for item in fields(record) if item.default is MISSING}
-    return record(**required)
 
 
 def _keys(record: Any) -> set[str]:
