@@ -26,28 +26,33 @@ class LocalRound:
     """A client's round under way, one local step at a time."""
 
     def __init__(self, method: Method, local: LocalProblem, memory: Vector | None, order: Order) -> None:
-        self._method, self._local, self._memory = method, local, memory
-        begin, model, attached = method.begin, order.model, order.attached
-        start = model if begin is None else begin(memory, model, attached)
-        self.work = Work(model, order.step_size, 0, start, start, attached)
+        self._method = method
+        self._local = local
+        self._memory = memory
+        start = order.model
+        if method.begin is not None:
+            start = method.begin(memory, order.model, order.attached)
+        self.work = Work(order.model, order.step_size, 0, start, start, order.attached)
         self.before = self.work  # before the last step
         self._velocity: Vector | None = None
 
     def step(self) -> None:
         """One more local step."""
-        self.before, made = self.work, self.work.steps + 1
-        self.work = self.work._replace(local=self._next(), steps=made)
+        self.before = self.work
+        self.work = self.work._replace(local=self._next(), steps=self.work.steps + 1)
 
     def _next(self) -> Vector:
-        method, work = self._method, self.work
+        method = self._method
+        work = self.work
         if method.correct is None and not method.momentum:
             return self._local.descend(work.local, work.step_size, 1)
         direction = self._local.gradient(work.local)
         if method.correct is not None:
             direction = method.correct(self._memory, work, direction)
         if method.momentum:
-            held = self._velocity
-            direction = self._velocity = direction if held is None else method.momentum * held + direction
+            if self._velocity is not None:
+                direction = method.momentum * self._velocity + direction
+            self._velocity = direction
         return np.asarray(work.local - work.step_size * direction)
 
 
@@ -70,18 +75,25 @@ class Client:
 
         `cover` hides the update of a round under its mask, and `seal` hides what the client remembers from the server.
         """
-        self._method, self._local, self._cover, self._seal = method, local, cover, seal
+        self._method = method
+        self._local = local
+        self._cover = cover
+        self._seal = seal
         plain = method.begin is None and method.correct is None and not method.momentum
         self._at_once = plain and not stepwise
-        self.memory = self._before = method.remember(start)
+        self.memory = method.remember(start)
+        self._before = self.memory  # when the last round began
         self.round = 0
         self.trains = method.trains_first  # whether the next round makes local steps
 
     def work(self, order: Order, made: int | None = None) -> Vector:
         """The local steps of an order, or the first `made` of them; returns what goes to the server."""
-        steps = order.local_steps if made is None else made
+        steps = made
+        if steps is None:
+            steps = order.local_steps
         if self._at_once and self.trains:
-            model, step_size = order.model, order.step_size
+            model = order.model
+            step_size = order.step_size
             local = self._local.descend(model, step_size, steps) if steps else model
             return self.finish(order, Work(model, step_size, steps, model, local, order.attached))
         begun = self.begin(order)
@@ -99,25 +111,34 @@ class Client:
         A round takes the samples of all local steps that were ordered; `computed` are those that were made, where they
         are more than those of `work`.
         """
-        if left := order.local_steps - (work.steps if computed is None else computed):
-            self._local.skip(left)
+        if computed is None:
+            computed = work.steps
+        if computed < order.local_steps:
+            self._local.skip(order.local_steps - computed)
         if not work.steps:
             work = work._replace(local=work.local.copy())  # the transport may use the order's array again
         payload, memory, fit = self._method.report(self.memory, work)
         self.flags = _FIT_FLAGS[fit]
-        if memory is not None and memory is not work.local and _lent(memory, order):
+        if (
+            memory is not None
+            and memory is not work.local
+            and any(np.may_share_memory(memory, lent) for lent in (order.model, order.attached) if lent is not None)
+        ):  # the transport will overwrite what the order carried
             memory = memory.copy()
-        self._before, self.memory = self.memory, memory
+        self._before = self.memory
+        self.memory = memory
         if self._cover is not None:
             payload = self._cover(payload, self.round)
-        self.round, self.trains = self.round + 1, True
+        self.round = self.round + 1
+        self.trains = True
         return payload
 
     def cancel(self, order: Order, made: int = 0) -> None:
         """Drop a round after `made` of its local steps."""
         self._local.skip(order.local_steps - made)
         self._before = self.memory
-        self.round, self.trains = self.round + 1, True
+        self.round = self.round + 1
+        self.trains = True
 
     def take_back(self) -> None:
         """The server does not use the last update: remember what was remembered before it, as the server does."""
@@ -130,8 +151,12 @@ class Client:
     def memory_at(self, number: int) -> Vector | None:
         """What the client remembered when its round `number` began, the one to come or the last one; sealed."""
         assert number in (self.round, self.round - 1), f"round {number} was asked for, the next is {self.round}"
-        memory = self.memory if number == self.round else self._before
-        return memory if self._seal is None or memory is None else self._seal.close(memory)
+        memory = self._before
+        if number == self.round:
+            memory = self.memory
+        if self._seal is None or memory is None:
+            return memory
+        return self._seal.close(memory)
 
     def resume(self, rounds: int, local_steps: int, memory: Vector | None) -> None:
         """Continue after this many rounds, which took the samples of this many local steps, with a sealed memory."""
@@ -139,15 +164,10 @@ class Client:
         if self._seal is not None and memory is not None:
             assert self.memory is not None
             memory = self._seal.open(memory, self.memory)
-        self.round, self.memory, self._before = rounds, memory, memory
+        self.round = rounds
+        self.memory = memory
+        self._before = memory
         self.trains = rounds > 0 or self._method.trains_first
-
-
-def _lent(memory: Vector, order: Order) -> bool:
-    """Whether a memory may be part of what an order carries, which the transport overwrites."""
-    if np.may_share_memory(memory, order.model):
-        return True
-    return order.attached is not None and np.may_share_memory(memory, order.attached)
 
 
 @dataclass(frozen=True)
@@ -164,7 +184,9 @@ class Placement:
 
     def hosted(self, rank: int) -> range:
         """The clients that a worker rank hosts; the server's and the helper's host none."""
-        return range(rank - 1, self.clients, self.workers) if 0 < rank <= self.workers else range(0)
+        if not 0 < rank <= self.workers:
+            return range(0)
+        return range(rank - 1, self.clients, self.workers)
 
     @property
     def helper(self) -> int | None:
@@ -187,16 +209,15 @@ def place(clients: int, ranks: int, *, helper: bool = False) -> Placement:
     others = 1 + helper
     if others < ranks <= clients + others:
         return Placement(clients, ranks - others, has_helper=helper)
-    apart = "one server, one helper" if helper else "one server"
-    if ranks <= others:
-        whose = "which is the server's, leaves" if ranks == 1 else "the server's and the helper's, leave"
-        what = f"{ranks} rank{'s' * (ranks > 1)}, {whose} none for the clients; start {others + 1}"
+    if ranks > others:
+        apart = "one server, one helper" if helper else "one server"
+        what = f"{ranks:,} ranks are more than {apart} and clients.count = {clients:,} clients can use"
+    elif ranks == 1:
+        what = "1 rank, which is the server's, leaves none for the clients"
     else:
-        what = (
-            f"{ranks:,} ranks are more than {apart} and clients.count = {clients:,} clients can use; start {others + 1}"
-        )
+        what = f"{ranks} ranks, the server's and the helper's, leave none for the clients"
     among = f" to {clients + others:,}" if clients > 1 else ""
     raise UserError(
-        f"{what}{among}: type `mpirun -n {min(clients, 8) + others} areabench run ...`, or `areabench launch ...`, "
-        "which does it for you, or `areabench simulate ...`, which needs no MPI"
+        f"{what}; start {others + 1}{among}: type `mpirun -n {min(clients, 8) + others} areabench run ...`, or "
+        "`areabench launch ...`, which does it for you, or `areabench simulate ...`, which needs no MPI"
     )

@@ -168,7 +168,9 @@ class Conductor:
             self.pass_time(time_s)
         header, payload = update
         (client, number, base_version, drawn_s, realised_s, reply_s, compute_s, flags, local_steps) = header
-        server, recorder, orders = self._server, self._recorder, self._open_orders
+        server = self._server
+        recorder = self._recorder
+        orders = self._open_orders
         open_order = orders.out.get(client) or orders.find(client)
         if reason := refusal_reason(update, open_order, self._payload):
             if not self._was_cancelled(header):
@@ -191,7 +193,8 @@ class Conductor:
             self._send(server.answer(step, client), time_s)
         self.updates += 1
         self.service_s = service_s = self._clock() - time_s
-        iteration, version = server.iteration, server.version
+        iteration = server.iteration
+        version = server.version
         staleness = version - base_version
         recorder.tally.count_update(time_s, client, staleness)
         if recorder.keeps_events:

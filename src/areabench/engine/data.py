@@ -33,7 +33,8 @@ def load_data(settings: DataSettings, cache: Path, *, prepared: bool = False) ->
 
 def check_fit(problem: ProblemSettings, settings: DataSettings, data: Dataset) -> None:
     """Refuse data that a problem of the package does not take."""
-    name, task = f"data.name = {settings.name!r}", f'problem "{problem.name}"'
+    name = f"data.name = {settings.name!r}"
+    task = f'problem "{problem.name}"'
     if is_sparse(data.train_features) and not problem.takes_sparse:
         raise UserError(f"{name}: has sparse features, which {task} does not take; set data.dense = true")
     if not data.classes and not problem.takes_targets:
@@ -111,7 +112,9 @@ class DataSummary:
 
 def describe(data: Dataset) -> DataSummary:
     """The summary of a data set."""
-    train, test, features = data.train_labels, data.test_labels, data.train_features
+    train = data.train_labels
+    test = data.test_labels
+    features = data.train_features
     names = data.class_names or tuple(map(str, range(data.classes)))
     counts = [np.bincount(each, minlength=len(names)).tolist() if names else [] for each in (train, test)]
     classes = tuple(ClassCount(*each) for each in zip(names, *counts, strict=True))

@@ -124,9 +124,14 @@ class Diagnosis:
 
 def diagnose(seen: Observed) -> Diagnosis:
     """The diagnosis of what was observed."""
-    rows, updates, loads = seen.rows, int(seen.served.sum()), loads_of(seen)
+    rows = seen.rows
+    updates = int(seen.served.sum())
+    loads = loads_of(seen)
+    ranks = seen.clients["rank"]
+    shared = np.bincount(np.maximum(ranks, 0))[ranks] > 1
+    called = seen.experiment.method.calls_clients
+    case = Case(rows, shared, loads, seen.experiment.clock.stretch, called)
     clients = _client_rows(seen, updates)
-    case = _case(seen, loads)
     verdict = Verdict(Cause.VIRTUAL, "virtual time: delays are exact") if seen.virtual else judge(case)
     excess = excess_of(case) if len(rows) else Excess(math.nan, math.nan, math.nan, math.nan)
     loads_by_rank = _rank_loads(seen)
@@ -137,7 +142,7 @@ def diagnose(seen: Observed) -> Diagnosis:
         stretch=seen.experiment.clock.stretch,
         duration_s=seen.duration_s,
         updates=updates,
-        expected_updates=math.nan if case.called else float(clients["expected"].sum()),
+        expected_updates=math.nan if called else float(clients["expected"].sum()),
         mean_drawn_s=_mean(rows["drawn_s"]),
         mean_realised_s=_mean(rows["realised_s"]),
         mean_reply_s=_mean(rows["reply_s"]),
@@ -170,8 +175,12 @@ def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
     tolerance = 0.0 if seen.virtual else TOLERANCE
     expected = expected_updates(seen.experiment, seen.clients["rate"], seen.duration_s, updates, tolerance)
     table = np.zeros(len(seen.clients), DIAGNOSIS_CLIENT)
-    table["client"], table["served"], table["compute_s"] = seen.clients["client"], seen.served, seen.compute_s
-    table["expected"], table["low"], table["high"] = expected.mean, expected.low, expected.high
+    table["client"] = seen.clients["client"]
+    table["served"] = seen.served
+    table["compute_s"] = seen.compute_s
+    table["expected"] = expected.mean
+    table["low"] = expected.low
+    table["high"] = expected.high
     table["low"][list(seen.lost)] = 0.0
     return table
 
@@ -243,8 +252,10 @@ class Loads:
 
 def loads_of(seen: Observed) -> Loads:
     """How busy server, ranks and cores were."""
-    busy, duration_s = [one.busy for one in seen.footprints], seen.duration_s
-    used, waited = sum(busy[1:]), float(np.nansum([one.waited for one in seen.footprints[1:]]))
+    busy = [one.busy for one in seen.footprints]
+    duration_s = seen.duration_s
+    used = sum(busy[1:])
+    waited = float(np.nansum([one.waited for one in seen.footprints[1:]]))
     computed = float(seen.compute_s.sum()) / duration_s
     return Loads(
         server=1 - seen.idle_s / duration_s,
@@ -280,13 +291,6 @@ class Case:
     called: bool = False  # whether the server calls its clients, instead of answering them
 
 
-def _case(seen: Observed, loads: Loads) -> Case:
-    ranks = seen.clients["rank"]
-    shared = np.bincount(np.maximum(ranks, 0))[ranks] > 1
-    called = seen.experiment.method.calls_clients
-    return Case(seen.rows, shared, loads, seen.experiment.clock.stretch, called)
-
-
 @dataclass(frozen=True)
 class Verdict:
     """What decided, in one line, and the clock.stretch that would leave it to the delays; NaN where none is needed."""
@@ -301,7 +305,8 @@ def judge(case: Case) -> Verdict:
     rows = case.rows
     if not len(rows):
         return Verdict(Cause.NOTHING, "no updates: there is nothing to judge")
-    excess, drawn_s = excess_of(case), float(rows["drawn_s"].mean())
+    excess = excess_of(case)
+    drawn_s = float(rows["drawn_s"].mean())
     cause = _cause(case, excess, excess.total_s / drawn_s)
     longer = f"{100 * excess.total_s / drawn_s:+.1f} %"
     if cause == Cause.DELAYS:
@@ -354,23 +359,30 @@ _WORDS = {
 def _remedies(case: Case) -> dict[str, str]:
     """What the words of a verdict leave open."""
     loads = case.loads
-    full = _cores_are_full(case)
-    needed = f"at full pace the ranks need {percent(loads.cores * _slowdown(case.rows))} of the cores"
-    compute = needed if full else f"the busiest rank computes {percent(loads.rank)}"
-    more = "more worker ranks" if case.shared.any() and not full else "more cores"
-    crowd = loads.cores >= CROWDED_CORES
-    server_polls = _late_replies(loads) == Cause.POLLING
-    polls = f"the server looks {percent(loads.polling)} of the time and serves {percent(loads.serving)}"
-    ranks = f"worker ranks look {percent(loads.looking)} of the time in which they run"
+    compute = f"the busiest rank computes {percent(loads.rank)}"
+    more = "more worker ranks" if case.shared.any() else "more cores"
+    if _cores_are_full(case):
+        compute = f"at full pace the ranks need {percent(loads.cores * _slowdown(case.rows))} of the cores"
+        more = "more cores"
+    looks = f"worker ranks look {percent(loads.looking)} of the time in which they run"
+    fewer = "fewer clients per worker rank"
+    if _late_replies(loads) == Cause.POLLING:
+        looks = f"the server looks {percent(loads.polling)} of the time and serves {percent(loads.serving)}"
+        fewer = "fewer clients or fewer worker ranks"
+    busy = "something else"
+    idle = "run on idle cores"
+    if loads.cores >= CROWDED_CORES:
+        busy = "too many ranks"
+        idle = "start fewer worker ranks"
     return {
-        "looks": polls if server_polls else ranks,
-        "fewer": "fewer clients or fewer worker ranks" if server_polls else "fewer clients per worker rank",
+        "looks": looks,
+        "fewer": fewer,
         "server": percent(loads.server),
         "serving": percent(loads.serving),
         "compute": compute,
         "more": more,
-        "busy": "too many ranks" if crowd else "something else",
-        "idle": "start fewer worker ranks" if crowd else "run on idle cores",
+        "busy": busy,
+        "idle": idle,
     }
 
 
@@ -403,23 +415,35 @@ def excess_of(case: Case) -> Excess:
     An update that was not ready in time is due to all that its cycle was made of, in proportion. One that was ready
     and left late met a rank that computed for another client, for half a round on average, or was woken late.
     """
-    rows, loads = case.rows, case.loads
+    rows = case.rows
+    loads = case.loads
     late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
     late_share = late_s / np.maximum(rows["realised_s"], 1e-12)
     reply_s = np.nan_to_num(rows["reply_s"])
     waited_s = np.maximum(rows["realised_s"] - reply_s - rows["compute_s"], 0.0)
-    shared, overrun = case.shared[rows["client"]], (rows["flags"] & Flag.OVERRUN.value) > 0
-    met_s = np.where(shared, np.minimum(late_s, _half_round_s(rows) * np.nan_to_num(loads.rank)), 0.0)
-    computed_s = float(np.where(overrun, late_share * rows["compute_s"], met_s).mean())
+    shared = case.shared[rows["client"]]
+    overrun = (rows["flags"] & Flag.OVERRUN.value) > 0
+    compute_s = rows["compute_s"]
+    # How long computing still takes at a moment of it that is picked at random.
+    half_round_s = float((compute_s**2).mean() / (2 * max(compute_s.mean(), 1e-12)))
+    met_s = np.where(shared, np.minimum(late_s, half_round_s * np.nan_to_num(loads.rank)), 0.0)
+    computed_s = float(np.where(overrun, late_share * compute_s, met_s).mean())
     replied_s = float((overrun * late_share * reply_s).mean())
     queued_s = float((overrun * late_share * shared * waited_s).mean())  # while the rank was at something else
     looking, waiting = (float(np.nan_to_num(share)) for share in (loads.looking, loads.waiting))
     ran_s = queued_s * (1 - waiting)
-    lacks_cores, replied = waiting > 0.5 and not _cores_are_full(case), _late_replies(loads)
-    polling_s = ran_s * looking + (replied_s if replied == Cause.POLLING else 0.0)
-    server_s = replied_s if replied in (Cause.SERVING, Cause.SERVER) else 0.0
-    compute_s = 0.0 if lacks_cores else computed_s + ran_s * (1 - looking)
-    return Excess(polling_s, server_s, compute_s, float(late_s.mean()) - polling_s - server_s - compute_s)
+    polling_s = ran_s * looking
+    server_s = 0.0
+    replied = _late_replies(loads)
+    if replied == Cause.POLLING:
+        polling_s += replied_s
+    elif replied in (Cause.SERVING, Cause.SERVER):
+        server_s = replied_s
+    due_to_computing_s = computed_s + ran_s * (1 - looking)
+    if waiting > 0.5 and not _cores_are_full(case):  # ranks lack cores, and not because of each other
+        due_to_computing_s = 0.0
+    rest_s = float(late_s.mean()) - polling_s - server_s - due_to_computing_s
+    return Excess(polling_s, server_s, due_to_computing_s, rest_s)
 
 
 def _late_replies(loads: Loads) -> Cause:
@@ -438,18 +462,13 @@ def _late_replies(loads: Loads) -> Cause:
     return Cause.POLLING if polling > 1 - loads.server else Cause.MACHINE
 
 
-def _half_round_s(rows: NDArray[Any]) -> float:
-    """How long computing still takes at a moment of it that is picked at random."""
-    compute_s = rows["compute_s"]
-    return float((compute_s**2).mean() / (2 * max(compute_s.mean(), 1e-12)))
-
-
 # ---------------------------------------------------------------------------------------------------- stretch
 
 
 def advised_stretch(case: Case, cause: Cause) -> float:
     """The least round clock.stretch at which loads are moderate and what a cycle needs fits into its delay."""
-    rows, loads = case.rows, case.loads
+    rows = case.rows
+    loads = case.loads
     computing = float(np.fmax(loads.rank * loads.own_time, loads.cores))
     serving = float(np.fmin(loads.working, loads.serving))
     load = {Cause.COMPUTING: computing, Cause.MACHINE: math.nan}.get(cause, serving)

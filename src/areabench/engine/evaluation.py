@@ -33,11 +33,14 @@ def evaluate_models(
     with_loss = {name for name, chosen in zip(names, wanted, strict=True) if chosen}
     distinct = dict(zip(names, models, strict=True))
     parts = {chosen: [name for name in distinct if (name in with_loss) == chosen] for chosen in (True, False)}
-    found = [
-        _evaluated(problem, [distinct[name] for name in part], with_loss=chosen)
-        for chosen, part in parts.items()
-        if part  # a problem is never asked about no models
-    ]
+    found = []
+    for chosen, part in parts.items():
+        if not part:  # a problem is never asked about no models
+            continue
+        metrics = problem.evaluate([distinct[name] for name in part], with_loss=chosen)
+        if wrong := wrong_metrics(metrics, len(part)):
+            raise ValueError(f"evaluate() {wrong}; {ONE_ENTRY_PER_MODEL}")
+        found.append(metrics)
     place = {name: number for number, name in enumerate(parts[True] + parts[False])}
     order = np.array([place[name] for name in names], dtype=np.intp)
     columns = {
@@ -47,14 +50,6 @@ def evaluate_models(
     return Metrics(**columns)
 
 
-def _evaluated(problem: Problem, models: Sequence[Vector], *, with_loss: bool) -> Metrics:
-    """The quality of some models, one entry for each."""
-    found = problem.evaluate(models, with_loss=with_loss)
-    if wrong := wrong_metrics(found, len(models)):
-        raise ValueError(f"evaluate() {wrong}; {ONE_ENTRY_PER_MODEL}")
-    return found
-
-
 def evaluate_blocks(
     problem: Problem, blocks: Iterable[Sequence[Vector]], names: Sequence[Hashable], loss_every: int
 ) -> list[Metrics]:
@@ -62,7 +57,9 @@ def evaluate_blocks(
 
     BLAS rounds a product of many models in another way than that of few, so a replay must use the same blocks.
     """
-    wanted, first, found = loss_wanted(len(names), loss_every), 0, []
+    wanted = loss_wanted(len(names), loss_every)
+    found: list[Metrics] = []
+    first = 0
     for models in blocks:
         block = slice(first, first + len(models))
         found.append(evaluate_models(problem, names[block], models, wanted[block]))
@@ -72,7 +69,8 @@ def evaluate_blocks(
 
 def target_met(stop: Stop, metrics: Metrics) -> str | None:
     """Which target the (one) evaluated model meets, in words."""
-    accuracy, loss = float(metrics.test_accuracy[-1]), float(metrics.train_loss[-1])
+    accuracy = float(metrics.test_accuracy[-1])
+    loss = float(metrics.train_loss[-1])
     if stop.target_accuracy is not None and accuracy >= stop.target_accuracy:
         return f"test accuracy {accuracy:.2f} % >= {stop.target_accuracy:g} %"
     if stop.target_loss is not None and loss <= stop.target_loss:
@@ -99,28 +97,28 @@ class VirtualWatch:
     """Evaluates every snapshot at once: for a clock that does not advance."""
 
     def __init__(self, stop: Stop, problem: Problem) -> None:
-        self._stop, self._problem = stop, problem
+        self._stop = stop
+        self._problem = problem
         self._found: str | None = None
 
     def offer(self, time_s: float, model: Vector) -> None:
         """Evaluate a snapshot, unless an earlier one met the target."""
-        if self._found is None and (met := target_met(self._stop, self._problem.evaluate([model]))):
-            self._found = f"{met} at {time_s:g} s"
+        if self._found is None:
+            self._found = _found_at(time_s, self._stop, self._problem, model)
 
     def reached(self) -> str | None:
         """What was reached and when."""
         return self._found
 
-    def conclude(self) -> str | None:
-        """What was reached and when, now that the run is over."""
-        return self._found
+    conclude = reached
 
 
 class BackgroundWatch:
     """Evaluates snapshots on a thread of its own; snapshots that are offered while it is busy are skipped."""
 
     def __init__(self, stop: Stop, problem: Problem) -> None:
-        self._stop, self._problem = stop, problem
+        self._stop = stop
+        self._problem = problem
         self._pool = ThreadPoolExecutor(1)
         self._under_way: Future[str | None] | None = None
         self._latest: tuple[float, Vector] | None = None
@@ -130,12 +128,13 @@ class BackgroundWatch:
         """Begin to evaluate a snapshot unless another is being evaluated."""
         self._latest = (time_s, model)
         if self._under_way is None and self._found is None:
-            self._under_way = self._pool.submit(self._evaluate, time_s, model)
+            self._under_way = self._pool.submit(_found_at, time_s, self._stop, self._problem, model)
 
     def reached(self) -> str | None:
         """What was reached and when; an exception of the evaluation comes out here."""
         if self._under_way is not None and self._under_way.done():
-            self._found, self._under_way = self._under_way.result(), None
+            self._found = self._under_way.result()
+            self._under_way = None
         return self._found
 
     def conclude(self) -> str | None:
@@ -145,15 +144,19 @@ class BackgroundWatch:
         """
         with suppress(Exception, SystemExit):
             if self._under_way is not None:
-                self._found, self._under_way = self._under_way.result(), None
+                self._found = self._under_way.result()
+                self._under_way = None
             if self._found is None and self._latest is not None:
-                self._found = self._evaluate(*self._latest)
+                time_s, model = self._latest
+                self._found = _found_at(time_s, self._stop, self._problem, model)
         return self._found
 
     def close(self) -> None:
         """Wait for a running evaluation."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _evaluate(self, time_s: float, model: Vector) -> str | None:
-        met = target_met(self._stop, self._problem.evaluate([model]))
-        return f"{met} at {time_s:g} s" if met else None
+
+def _found_at(time_s: float, stop: Stop, problem: Problem, model: Vector) -> str | None:
+    """Which target a snapshot meets and when, in words."""
+    met = target_met(stop, problem.evaluate([model]))
+    return f"{met} at {time_s:g} s" if met else None

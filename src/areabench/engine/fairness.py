@@ -49,7 +49,8 @@ def expected_updates(
     Of a method that calls its clients, the number of all `updates` is taken as given.
     `traces` are those of `traces_of`, so that a caller who asks repeatedly reads them once.
     """
-    method, clients = experiment.method, len(rates)
+    method = experiment.method
+    clients = len(rates)
     if method.drawn_per_round is not None:
         rounds = math.ceil(updates / method.drawn_per_round)
         low, high = binomial_interval(rounds, method.drawn_per_round / clients, CHANCE / clients)

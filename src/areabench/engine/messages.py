@@ -64,7 +64,8 @@ class Shapes(NamedTuple):
 
 def check_limits(shapes: Shapes) -> None:
     """A model must fit into one message."""
-    size, model = shapes.largest_bytes, shapes.model
+    size = shapes.largest_bytes
+    model = shapes.model
     if size > LARGEST_MESSAGE_BYTES:
         raise UserError(
             f"a model of {model.size:,} parameters ({model.dtype.name}) is a message of {size:,} bytes, MPI takes at "
@@ -199,10 +200,11 @@ def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
 def read_update(buffer: bytearray | memoryview, clients: Container[int], payload_bytes: int) -> UpdateHeader | Reason:
     """The header of an update, failure or last message of one of these clients, or why a message is none of them."""
     fields = _UPDATE.unpack_from(buffer)
-    protocol, size, flags = fields[0], fields[1], fields[9]
+    protocol, size, client = fields[:3]
+    flags = fields[9]
     if protocol != PROTOCOL_VERSION or (flags > _UPDATE_FLAGS and flags not in _FINAL_FLAGS):
         return Reason.PROTOCOL
-    if fields[2] not in clients:
+    if client not in clients:
         return Reason.CLIENT
     if size != (payload_bytes if flags <= _UPDATE_FLAGS else 0):
         return Reason.LENGTH

@@ -116,7 +116,8 @@ class Scenario:
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""
         local = self.experiment.problem.local(self.problem, number, self.experiment.clients.local_steps)
-        cover, seal = self.secrecy.cover, self.secrecy.seal
+        cover = self.secrecy.cover
+        seal = self.secrecy.seal
         return Client(
             self.method, local, self.start, stepwise=self.stepwise,
             cover=None if cover is None else cover(number), seal=None if seal is None else seal(number),
@@ -136,7 +137,8 @@ class Scenario:
 
         A client that chooses and does not train first makes none in its first round.
         """
-        client, clients = order.client, self.experiment.clients
+        client = order.client
+        clients = self.experiment.clients
         trains = number > 0 or self.method.trains_first
         if clients.work == "ticks":  # the ticks pass in every round, also in one whose local steps the rule gave
             assert clients.tick_s is not None
@@ -152,7 +154,8 @@ class Scenario:
     @cached_property
     def shapes(self) -> Shapes:
         """The shapes and types of what travels between server and clients."""
-        method, start = self.method, self.start
+        method = self.method
+        start = self.start
         attached = None if method.attach is None else method.attach(method.start(start).state)
         payload = start if method.payload_like is None else method.payload_like(start)
         memory = method.remember(start)
@@ -181,7 +184,8 @@ class Scenario:
         """One row of CLIENT per client; on MPI there is a placement, and `hosts` has one entry per rank."""
         table = np.zeros(self.experiment.clients.count, CLIENT)
         table["client"] = np.arange(len(table))
-        table["rate"], table["samples"] = self.rates, self.samples
+        table["rate"] = self.rates
+        table["samples"] = self.samples
         table["rank"] = -1
         if placement is not None:
             table["rank"] = [placement.rank(client) for client in range(len(table))]
@@ -237,7 +241,8 @@ def trusted_scenario(experiment: Experiment, path: Path, cache: Path, trusted: S
 
 def try_parts(scenario: Scenario, cache: Path) -> None:
     """Build the user's own data and problem a second time, which must give the same; try the problem."""
-    experiment, data = scenario.experiment, scenario.experiment.data
+    experiment = scenario.experiment
+    data = scenario.experiment.data
     if not experiment.problem.own and not is_own(data):
         return
     held = _load(experiment, cache)
@@ -245,13 +250,16 @@ def try_parts(scenario: Scenario, cache: Path) -> None:
         refuse(data, "gives other data each time", "draw from a generator with a fixed seed only")
     if experiment.problem.own:
         again, _ = _build_problem(experiment, held)
-        step_size, local_steps = experiment.method.step_size, experiment.clients.local_steps
+        step_size = experiment.method.step_size
+        local_steps = experiment.clients.local_steps
         experiment.problem.try_out(scenario.problem, again, step_size, local_steps)
 
 
 def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Problem, NDArray[np.int64]]:
     """The problem, and how many training samples each client holds."""
-    settings, clients, seed = experiment.problem, experiment.clients, experiment.seed
+    settings = experiment.problem
+    clients = experiment.clients
+    seed = experiment.seed
     samples = part_sizes(held.parts) if held else np.full(clients.count, settings.samples_held, np.int64)
     return settings.build(held, clients.count, clients.local_steps, seed), samples
 

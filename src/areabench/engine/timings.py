@@ -64,7 +64,9 @@ class Timings:
 
     def _thin(self) -> None:
         """Keep a random half, and half as many of those to come."""
-        rows, used, draw = np.frombuffer(self._room, TIMING), 0, np.random.default_rng(self._stride)
+        rows = np.frombuffer(self._room, TIMING)
+        used = 0
+        draw = np.random.default_rng(self._stride)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             block = rows[first : first + _ROWS_AT_ONCE]
             kept = block[draw.random(len(block)) < 0.5]

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-_PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 29, 30
+_PR_SET_TIMERSLACK = 29
+_PR_GET_TIMERSLACK = 30
 
 
 class Cores(NamedTuple):
@@ -24,7 +25,8 @@ class RealClock:
     """Seconds of the experiment since the start; each takes `stretch` real seconds."""
 
     def __init__(self, stretch: float = 1.0, starts_at_s: float = 0.0) -> None:
-        self._stretch, self._starts_at_s = stretch, starts_at_s
+        self._stretch = stretch
+        self._starts_at_s = starts_at_s
         self.start()
 
     def start(self) -> None:
@@ -47,12 +49,16 @@ class Backoff:
     """
 
     def __init__(self, shortest_s: float, longest_s: float, spin_s: float = 0.0) -> None:
-        self._shortest_s, self._longest_s, self._spin_s = shortest_s, longest_s, spin_s
-        self._pause_s, self._idle_s = shortest_s, 0.0
+        self._shortest_s = shortest_s
+        self._longest_s = longest_s
+        self._spin_s = spin_s
+        self._pause_s = shortest_s
+        self._idle_s = 0.0
 
     def reset(self, shortest_s: float = 0.0) -> None:
         """Something happened: begin with short pauses again, of at least `shortest_s`."""
-        self._pause_s, self._idle_s = max(shortest_s, self._shortest_s), 0.0
+        self._pause_s = max(shortest_s, self._shortest_s)
+        self._idle_s = 0.0
 
     def pause(self, limit_s: float) -> None:
         """Nothing happened: sleep for at most `limit_s`."""

@@ -100,16 +100,20 @@ def run_on_mpi(
     `folders`; None: where the experiment, which is the user's own, says.
     """
     with CheckpointTriggers(options.checkpoint_s if world.rank == 0 else None) as triggers:
-        _leave_signals_to_server(world, options)
         if world.rank == 0:
             world.report(LISTENING)
+        elif options.checkpoint_s is not None:
+            # Launchers and schedulers send the signals that stop a run to every rank; rank 0 acts on them for all.
+            for each in STOP_SIGNALS:
+                signal.signal(each, signal.SIG_IGN)
         experiment = _share_experiment(load, world)
         folders = experiment.module_folders or () if folders is None else folders
         world.together(lambda: check_parts(experiment, folders))
         if experiment.data is not None:
             data = experiment.data
             world.together(lambda: prepare_data(data, options.cache) if world.first_on_node else None)
-        scenario = world.together(lambda: _build_scenario(experiment, options.cache, folders))
+        scenario = world.together(lambda: build_scenario(experiment, options.cache, folders, prepared=True))
+        world.together(lambda: check_limits(scenario.shapes))  # whether this MPI can carry its models
         world.together(lambda: check_bits(experiment.bits))
         context = RankContext(
             world=world,
@@ -124,8 +128,9 @@ def run_on_mpi(
         context = _agree_on_keys(context)
         if context.keeper is not None:
             return _run_helper(context, context.keeper, resumes=resumes)
-        play = _run_worker if world.rank else run_server
-        return play(context, resumes=resumes)
+        if world.rank:
+            return _run_worker(context, resumes=resumes)
+        return run_server(context, resumes=resumes)
 
 
 def resume_on_mpi(path: Path, options: RunOptions, world: World, trusted: Sequence[str] = ()) -> MpiResult:
@@ -147,13 +152,6 @@ def resume_on_mpi(path: Path, options: RunOptions, world: World, trusted: Sequen
     return run_on_mpi(load, replace(options, output=path), world, resumes=True, folders=folders)
 
 
-def _leave_signals_to_server(world: World, options: RunOptions) -> None:
-    """Launchers and schedulers send the signals that stop a run to every rank; rank 0 acts on them for all."""
-    if world.rank and options.checkpoint_s is not None:
-        for each in STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
-
-
 def _share_experiment(load: Callable[[], Experiment], world: World) -> Experiment:
     """The experiment on all ranks: rank 0 loads it and sends it to the others."""
 
@@ -171,17 +169,13 @@ def _share_experiment(load: Callable[[], Experiment], world: World) -> Experimen
     return experiment
 
 
-def _build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str]) -> Scenario:
-    """The parts of the run, if this MPI can carry its models."""
-    scenario = build_scenario(experiment, cache, folders, prepared=True)
-    check_limits(scenario.shapes)
-    return scenario
-
-
 def _agree_on_keys(context: RankContext) -> RankContext:
     """What this rank has of secure aggregation: new keys, of which the public ones travel through the server."""
-    world, scenario, placement = context.world, context.scenario, context.placement
-    privacy, helper = scenario.experiment.privacy, placement.helper
+    world = context.world
+    scenario = context.scenario
+    placement = context.placement
+    privacy = scenario.experiment.privacy
+    helper = placement.helper
     if privacy is None or helper is None:
         return context
     own = (_HELPER,) if world.rank == helper else tuple(placement.hosted(world.rank))
@@ -211,7 +205,8 @@ def run_server(context: RankContext, *, resumes: bool) -> MpiResult:
 
 def _run_worker(context: RankContext, *, resumes: bool) -> MpiResult:
     """A worker's part of the run, in step with `prepare_server`."""
-    world, starts_at_s = context.world, 0.0
+    world = context.world
+    starts_at_s = 0.0
     hosted = world.together(lambda: _host_clients(context))
     if resumes:
         point: ResumePoint | None = world.from_server(lambda: None)
@@ -219,8 +214,7 @@ def _run_worker(context: RankContext, *, resumes: bool) -> MpiResult:
         world.together(lambda: _restore_clients(context, hosted, point))
         starts_at_s = point.time_s
     world.together(lambda: None)  # the server opens the run file
-    work: Callable[[], Status | None] = partial(_work, context, hosted, starts_at_s)
-    status = world.from_server(work)
+    status: Status | None = world.from_server(lambda: _work(context, hosted, starts_at_s))
     assert status is not None
     return MpiResult(status, context.options.output_for(context.scenario.experiment))
 
@@ -252,7 +246,8 @@ def _keep_masks(context: RankContext, keeper: MaskKeeper) -> None:
 
 def _host_clients(context: RankContext) -> dict[int, HostedClient]:
     """The clients of this rank, each with its own delays."""
-    scenario, delays = context.scenario, context.scenario.delays()
+    scenario = context.scenario
+    delays = context.scenario.delays()
     if context.survives_losses:
         scenario.check_secret()
     numbers = context.placement.hosted(context.world.rank)
@@ -276,10 +271,13 @@ def _restore_clients(context: RankContext, hosted: Mapping[int, HostedClient], p
 
 def _work(context: RankContext, hosted: Mapping[int, HostedClient], starts_at_s: float) -> None:
     """Host clients until the server stops them, and report a failure to it."""
-    world, experiment, shapes = context.world, context.scenario.experiment, context.scenario.shapes
+    world = context.world
+    experiment = context.scenario.experiment
+    shapes = context.scenario.shapes
     link = world.together(lambda: MpiWorkerLink(world, list(hosted), shapes))
     sharpen_sleep()
-    clock, server_gone = RealClock(experiment.clock.stretch, starts_at_s), world.liveness.server_gone
+    clock = RealClock(experiment.clock.stretch, starts_at_s)
+    server_gone = world.liveness.server_gone
     world.barrier()
     world.survives_losses = context.survives_losses
     clock.start()

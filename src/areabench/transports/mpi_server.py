@@ -66,7 +66,9 @@ class _Channel:
     """
 
     def __init__(self, comm: MPI.Intracomm, rank: int, clients: range, shapes: Shapes) -> None:
-        self.rank, self.clients, self.alive = rank, clients, True
+        self.rank = rank
+        self.clients = clients
+        self.alive = True
         self._failed: set[int] = set()  # clients
         at_once = min(len(clients), _MOST_AT_ONCE)
         self.posted = deque(_UpdateReceive(self, comm, shapes.payload) for _ in range(at_once + 1))
@@ -102,7 +104,9 @@ class _UpdateReceive:
 
     def __init__(self, channel: _Channel, comm: MPI.Intracomm, payload: Vector) -> None:
         buffer = MessageBuffer(payload)
-        self.channel, self.header, self.payload = channel, buffer.header, buffer.vector
+        self.channel = channel
+        self.header = buffer.header
+        self.payload = buffer.vector
         self.request = comm.Recv_init([buffer.whole, MPI.BYTE], source=channel.rank, tag=Tag.UPDATE)
 
     def post(self) -> None:
@@ -124,8 +128,12 @@ class MpiServerLink:
     """Rank 0's end: a poll looks at one receive of each worker rank, however many clients the ranks host."""
 
     def __init__(self, world: World, placement: Placement, shapes: Shapes, helper: MpiHelperLink | None = None) -> None:
-        self._comm, self._world, self._shapes, self._helper = world.comm, world, shapes, helper
-        self._start, self._payload_bytes = shapes.model, shapes.payload.nbytes
+        self._comm = world.comm
+        self._world = world
+        self._shapes = shapes
+        self._helper = helper
+        self._start = shapes.model
+        self._payload_bytes = shapes.payload.nbytes
         self._channels = [
             _Channel(world.comm, rank, placement.hosted(rank), shapes) for rank in range(1, placement.workers + 1)
         ]
@@ -199,17 +207,20 @@ class MpiServerLink:
         A RunFailure where it is not known whose message it was: its client would wait for an order in vain.
         """
         if self._nameless is not None:
-            rank, clients = self._nameless.rank, len(self._nameless.clients)
+            rank = self._nameless.rank
+            clients = len(self._nameless.clients)
             raise RunFailure(
                 f"rank {rank} sent a message that names none of its {clients:,} clients; start all ranks from one "
                 "installation, or one rank per client, which can do without such a message"
             )
-        unreadable, self._unreadable = self._unreadable, []
+        unreadable = self._unreadable
+        self._unreadable = []
         return unreadable
 
     def lost(self) -> list[int]:
         """The clients whose ranks have died since the last call."""
-        lost, self._lost = self._lost, []
+        lost = self._lost
+        self._lost = []
         return lost
 
     def _completed_after(self, error: MPI.Exception, slots: Sequence[int]) -> list[int]:
@@ -288,7 +299,8 @@ class MpiServerLink:
 
     def _send_whole(self, rank: int, message: Any) -> None:
         """Send a message from a buffer of its own."""
-        request, sent = self._comm.Isend([message, MPI.BYTE], dest=rank, tag=Tag.ORDER), self._in_flight
+        request = self._comm.Isend([message, MPI.BYTE], dest=rank, tag=Tag.ORDER)
+        sent = self._in_flight
         sent.append((request, message))
         while sent and _is_over(sent[0][0]):
             sent.popleft()
@@ -357,11 +369,15 @@ class MpiHelperLink:
     """The server's line to the helper: the names of updates go out, the sum of their masks comes back."""
 
     def __init__(self, world: World, rank: int, like: Vector) -> None:
-        self._world, self._rank, self._buffer, self.alive = world, rank, MaskBuffer(like), True
+        self._world = world
+        self._rank = rank
+        self._buffer = MaskBuffer(like)
+        self.alive = True
 
     def total(self, names: Sequence[tuple[int, int]]) -> Vector:
         """The sum of the masks of these updates, lent until the next call; a RunFailure where there is none."""
-        comm, question = self._world.comm, np.array(names, np.int64)
+        comm = self._world.comm
+        question = np.array(names, np.int64)
         try:
             sent = comm.Isend([question, MPI.INT64_T], self._rank, Tag.MASKS)
             self._wait(comm.Irecv([self._buffer.whole, MPI.BYTE], self._rank, Tag.MASKS))
@@ -374,7 +390,8 @@ class MpiHelperLink:
 
     def _wait(self, request: MPI.Request) -> None:
         """Wait for the answer, but not for a helper that has died."""
-        backoff, looked_s = Backoff(10e-6, 200e-6), time.monotonic()
+        backoff = Backoff(10e-6, 200e-6)
+        looked_s = time.monotonic()
         while not request.Test():
             backoff.pause(1.0)
             if time.monotonic() - looked_s > _LIVENESS_INTERVAL_S:
@@ -410,14 +427,19 @@ class MpiRecall:
         buffer: MessageBuffer,
         send_header: Callable[[Order], None],
     ) -> None:
-        self._comm, self._ranks, self._buffer, self._send_header = comm, ranks, buffer, send_header
-        self._number, self._in_order = 0, False
+        self._comm = comm
+        self._ranks = ranks
+        self._buffer = buffer
+        self._send_header = send_header
+        self._number = 0
+        self._in_order = False
         self._awaited: deque[tuple[int, int]] = deque()  # client, and number of the question; whose turn it is first
         self._receive: MPI.Request | None = None  # from the rank of the first of them
 
     def ask(self, rounds: Mapping[int, int], *, in_order: bool = False) -> None:
         """Ask clients for their memories at the beginning of these rounds."""
-        self._number, self._in_order = self._number + 1, in_order
+        self._number = self._number + 1
+        self._in_order = in_order
         for client, number in rounds.items():
             self._send_header(bare_order(client, Flag.RECALL, number, self._number))
             self._awaited.append((client, self._number))
@@ -430,7 +452,8 @@ class MpiRecall:
                 self._receive.Free()
             self._receive = None
         self._awaited = deque(each for each in self._awaited if each[0] not in lost)
-        self._number, self._in_order = self._number + 1, False
+        self._number = self._number + 1
+        self._in_order = False
 
     @property
     def awaited(self) -> bool:

@@ -47,7 +47,8 @@ def receive_memories(world: World, clients: Sequence[int], like: Vector | None) 
 
 def keep_masks(world: World, keeper: MaskKeeper, like: Vector) -> bool:
     """On the helper's rank: give sums of masks until the server says that the run is over; whether ranks were lost."""
-    comm, answer = world.comm, MaskBuffer(like)
+    comm = world.comm
+    answer = MaskBuffer(like)
     try:
         while True:
             asked = _next_question(world)
@@ -67,7 +68,8 @@ def keep_masks(world: World, keeper: MaskKeeper, like: Vector) -> bool:
 
 def _next_question(world: World) -> NDArray[np.int64]:
     """What the server sends the helper next: client and round of each update, or one number at the end."""
-    backoff, status = Backoff(20e-6, 1e-3), MPI.Status()
+    backoff = Backoff(20e-6, 1e-3)
+    status = MPI.Status()
     while (message := world.comm.Improbe(0, Tag.MASKS, status)) is None:
         if world.liveness.server_gone():
             raise ServerGone("the server's rank or the launcher is gone")
@@ -82,7 +84,9 @@ class _OrderReceive:
 
     def __init__(self, comm: MPI.Intracomm, shapes: Shapes) -> None:
         buffer = MessageBuffer(shapes.model, shapes.attached)
-        self.header, self.model, self.attached = buffer.header, buffer.vector, buffer.attached
+        self.header = buffer.header
+        self.model = buffer.vector
+        self.attached = buffer.attached
         self.request = comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=Tag.ORDER)
 
 
@@ -94,8 +98,11 @@ class _UpdateSend:
     """
 
     def __init__(self, comm: MPI.Intracomm, payload: Vector) -> None:
-        buffer, self.started = MessageBuffer(payload), False
-        self.whole, self.header, self.payload = buffer.whole, buffer.header, buffer.vector
+        buffer = MessageBuffer(payload)
+        self.started = False
+        self.whole = buffer.whole
+        self.header = buffer.header
+        self.payload = buffer.vector
         self.request = comm.Send_init([buffer.whole, MPI.BYTE], dest=0, tag=Tag.UPDATE)
 
 
@@ -107,8 +114,12 @@ class MpiWorkerLink:
     """
 
     def __init__(self, world: World, clients: Sequence[int], shapes: Shapes) -> None:
-        self._comm, self._yielded, self._shapes = world.comm, world.cores.yielded, shapes
-        self.clients, self._start, self._payload_bytes = clients, shapes.model, shapes.payload.nbytes
+        self._comm = world.comm
+        self._yielded = world.cores.yielded
+        self._shapes = shapes
+        self.clients = clients
+        self._start = shapes.model
+        self._payload_bytes = shapes.payload.nbytes
         self._most = min(len(clients), _MOST_AT_ONCE)
         self._sends = {client: _UpdateSend(world.comm, shapes.payload) for client in clients}
         self._posted: deque[_OrderReceive] = deque()
@@ -153,11 +164,13 @@ class MpiWorkerLink:
         order = unpack_order(receive.header, receive.model, receive.attached, self._start)
         if order.model is receive.model:
             self._free.pop()
-            before, self._lent[order.client] = self._lent.get(order.client), receive
+            before = self._lent.get(order.client)
+            self._lent[order.client] = receive
             if before is not None:  # of an order that was cancelled
                 self._free.append(before)
         elif Flag.STOP in order.flags:
-            self.stopped, self.shrunk = True, Flag.SHRUNK in order.flags
+            self.stopped = True
+            self.shrunk = Flag.SHRUNK in order.flags
             return
         elif order.flags is Flag.RECALL:
             self._unanswered.append(order)

@@ -129,16 +129,19 @@ class RealTimeServer:
         forgotten: Collection[int] = (),
     ) -> None:
         """A resumed run continues from `run_state`; it loses the clients whose memories are forgotten."""
-        self._link, self._recorder, self._monitors = link, recorder, monitors
-        self._clients, self._run_state = scenario.experiment.clients.count, run_state
+        self._link = link
+        self._recorder = recorder
+        self._monitors = monitors
+        self._clients = scenario.experiment.clients.count
+        self._run_state = run_state
         self._forgotten = sorted(forgotten)
+        self._clock = RealClock(scenario.experiment.clock.stretch, run_state.time_s if run_state else 0.0)
         self._deliver = self._deliver_unless_forgotten if forgotten else link.order
-        self._clock = RealClock(scenario.experiment.clock.stretch, 0.0 if run_state is None else run_state.time_s)
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, monitors.target, self._deliver,
             self._clock.now_s, scenario.shapes.payload,
         )  # fmt: skip
-        saved = {} if run_state is None else run_state.rounds
+        saved = run_state.rounds if run_state else {}
         self._memory_tasks = MemoryTasks(scenario, self._conductor, link.recall, recorder, monitors, saved)
         self._backoff = Backoff(10e-6, 200e-6, _SPIN_S if spare_cores else 0.0)
         self.idle_s = 0.0  # slept because there was nothing to do, in seconds of the experiment
@@ -148,7 +151,8 @@ class RealTimeServer:
         self._left: set[int] = set()  # clients that have sent their last message, or are lost
         self._stops_sent = False
         self._late_failures: list[str] = []
-        self._liveness_checked_s, self._missing = time.perf_counter(), set[int]()
+        self._liveness_checked_s = time.perf_counter()
+        self._missing: set[int] = set()  # clients, at that look
         self._stop_by_s = 0.0  # real time; 0 until a signal stops the run
         self._checkpoint_asked_s = math.inf  # when the checkpoint for that signal was begun
 
@@ -164,7 +168,9 @@ class RealTimeServer:
 
     def run(self) -> Status:
         """Serve until the run ends, stop the clients and take in what is in flight; returns how the run ended."""
-        clock, tasks, backoff = self._clock, self._memory_tasks, self._backoff
+        clock = self._clock
+        tasks = self._memory_tasks
+        backoff = self._backoff
         clock.start()
         self._looked_s = clock.now_s()
         self._send_first_orders()
@@ -184,7 +190,9 @@ class RealTimeServer:
 
     def _ended(self) -> Status | None:
         """How the run ended, if it has: by an event, by the clock or by a signal."""
-        conductor, triggers, now_s = self._conductor, self._monitors.triggers, self._clock.now_s()
+        conductor = self._conductor
+        triggers = self._monitors.triggers
+        now_s = self._clock.now_s()
         if now_s > conductor.next_check_s and (ended := conductor.ended(now_s)):
             return ended
         return self._stopped_by_signal() if triggers.stop_signal or triggers.continued else None
@@ -196,8 +204,9 @@ class RealTimeServer:
         self._stops_sent = True
         self._memory_tasks.abandon()
         self._link.stop_all()
-        limit_s = _STOP_LIMIT_S if limit_s is None else limit_s
-        backoff, end_s = Backoff(10e-6, 1e-3), time.perf_counter() + limit_s
+        limit_s = limit_s or _STOP_LIMIT_S
+        backoff = Backoff(10e-6, 1e-3)
+        end_s = time.perf_counter() + limit_s
         while not self.all_left or self._link.recall.awaited:
             for update in self._link.arrivals():
                 self._take_late_message(update)
@@ -231,12 +240,11 @@ class RealTimeServer:
 
     def _serve_arrivals(self) -> bool:
         """Handle all updates that are here. None starves: none is taken twice before the others."""
-        arrivals, found_s = self._link.arrivals(), self._clock.now_s()
-        self._looked_s = found_s
-        unreadable, lost = self._link.unreadable(), self._link.lost()
-        for client, reason in unreadable:
+        arrivals = self._link.arrivals()
+        found_s = self._looked_s = self._clock.now_s()
+        for client, reason in self._link.unreadable():
             self._conductor.refuse(client, reason, found_s)
-        if lost:
+        if lost := self._link.lost():
             self._handle_lost_clients(lost)
         failed = [update.header.client for update in arrivals if update.header.flags >= FINAL_FLAGS]
         self._left.update(failed)
@@ -249,7 +257,8 @@ class RealTimeServer:
 
     def _handle_update(self, update: Update, found_s: float) -> None:
         """Answer an update, or count it as discarded where an earlier one of the same poll has ended the run."""
-        conductor, now_s = self._conductor, self._clock.now_s()
+        conductor = self._conductor
+        now_s = self._clock.now_s()
         if now_s > conductor.next_check_s and conductor.ended(now_s):
             conductor.discard(update, now_s)
             return
@@ -287,7 +296,8 @@ class RealTimeServer:
 
     def _step_if_due(self) -> bool:
         """Make the server step whose time has come; returns whether there was one."""
-        conductor, now_s = self._conductor, self._clock.now_s()
+        conductor = self._conductor
+        now_s = self._clock.now_s()
         if now_s <= conductor.next_check_s or now_s < conductor.timer_s or conductor.ended(now_s):
             return False
         conductor.timer(now_s)
@@ -302,14 +312,17 @@ class RealTimeServer:
 
     def _pause(self) -> None:
         """Sleep for a moment, but not beyond the next step or the end."""
-        begun_s, conductor = self._clock.now_s(), self._conductor
+        conductor = self._conductor
+        begun_s = self._clock.now_s()
         self._backoff.pause(self._clock.real_s(min(conductor.timer_s, conductor.horizon_s) - begun_s))
         self.idle_s += self._clock.now_s() - begun_s
 
     def _stopped_by_signal(self) -> Status | None:
         """The status if a signal has stopped the run: it continues until its checkpoint is written or time is up."""
-        triggers, tasks = self._monitors.triggers, self._memory_tasks
-        now_s, real_s = self._clock.now_s(), time.perf_counter()
+        triggers = self._monitors.triggers
+        tasks = self._memory_tasks
+        now_s = self._clock.now_s()
+        real_s = time.perf_counter()
         first = triggers.continued or not self._stop_by_s
         if first and self._monitors.signals_mean_losses:
             self._check_liveness(at_once=True)
@@ -402,10 +415,14 @@ class MemoryTasks:
         saved: Mapping[int, int],
     ) -> None:
         """`saved` are the rounds at whose beginnings the memories in the last checkpoint were."""
-        self._experiment, self._dtype = scenario.experiment, scenario.problem.dtype
+        self._experiment = scenario.experiment
+        self._dtype = scenario.problem.dtype
         self._memory = scenario.shapes.memory
-        self._conductor, self._recall, self._recorder = conductor, recall, recorder
-        self._triggers, self._warn = monitors.triggers, monitors.warn
+        self._conductor = conductor
+        self._recall = recall
+        self._recorder = recorder
+        self._triggers = monitors.triggers
+        self._warn = monitors.warn
         self.last_checkpoint_s = -math.inf  # the moment that the last complete checkpoint shows
         self._begun_s = 0.0  # the moment that the current checkpoint shows
         self._task: CheckpointWriter | Removal | None = None
@@ -442,19 +459,20 @@ class MemoryTasks:
         self.abandon()
         self._begun_s = time_s
         self._recorder.flush()
-        experiment, run_state = self._experiment, self._conductor.run_state(time_s)
-        checkpoint = Checkpoint(to_toml(experiment), run_state, held=self._recorder.held)
+        run_state = self._conductor.run_state(time_s)
+        checkpoint = Checkpoint(to_toml(self._experiment), run_state, held=self._recorder.held)
         under_way = self._conductor.rounds_under_way
         rounds = {client: number for client, number in under_way.items() if number and self._memory is not None}
-        owing = self._recall.owing if self._silent else ()
-        self._silent = {
-            client: silent
-            for client, silent in self._silent.items()
-            if client in owing and rounds.get(client) == silent.round
-        }
+        if self._silent:
+            owing = self._recall.owing
+            self._silent = {
+                client: silent
+                for client, silent in self._silent.items()
+                if client in owing and rounds.get(client) == silent.round
+            }
         if len(self._silent) == len(under_way):  # there is nothing without them
             self._silent = {}
-        writer = CheckpointWriter(self._recorder.path, checkpoint, experiment.clients.count)
+        writer = CheckpointWriter(self._recorder.path, checkpoint, self._experiment.clients.count)
         self._begin(writer, rounds, time_s)
 
     def lose(self, clients: Collection[int], time_s: float) -> None:
@@ -484,7 +502,9 @@ class MemoryTasks:
     def _begin(self, task: CheckpointWriter | Removal, rounds: Mapping[int, int], time_s: float) -> None:
         removes = isinstance(task, Removal)
         asked = {client: number for client, number in rounds.items() if removes or client not in self._silent}
-        self._task, self._rounds, self._awaited = task, rounds, asked
+        self._task = task
+        self._rounds = rounds
+        self._awaited = asked
         self._patient_until_s = time.perf_counter() + self._triggers.patience_s
         if asked:
             self._recall.ask(asked, in_order=removes)
@@ -497,11 +517,10 @@ class MemoryTasks:
         if answer is None:
             return False
         client, memory = answer
-        task = self._task
-        if isinstance(task, CheckpointWriter):
-            task.memory(client, memory)
-        elif task is not None:
-            task.take(memory)
+        if isinstance(self._task, CheckpointWriter):
+            self._task.memory(client, memory)
+        elif self._task is not None:
+            self._task.take(memory)
         del self._awaited[client]
         if not self._awaited:
             self._complete(time_s)
@@ -530,23 +549,27 @@ class MemoryTasks:
         self._complete(time_s)
 
     def _complete(self, time_s: float) -> None:
-        task, self._task = self._task, None
-        if isinstance(task, CheckpointWriter):
-            self._complete_checkpoint(task)
-        elif task is not None:
-            self._conductor.remove(task.left(self._dtype), time_s)
+        """End the task: all answers that will come are here.
 
-    def _complete_checkpoint(self, writer: CheckpointWriter) -> None:
-        """Write what is known of the silent clients, and replace the last checkpoint unless no client would be left."""
-        for client, silent in self._silent.items():
-            if silent.memory is not None:
-                writer.memory(client, silent.memory)
-        forgotten = sorted(client for client, silent in self._silent.items() if silent.memory is None)
+        A checkpoint without memories that are known to have changed replaces the last one unless no client is left.
+        """
+        task = self._task
+        self._task = None
+        if isinstance(task, Removal):
+            self._conductor.remove(task.left(self._dtype), time_s)
+        if not isinstance(task, CheckpointWriter):
+            return
+        forgotten = []
+        for client, silent in sorted(self._silent.items()):
+            if silent.memory is None:
+                forgotten.append(client)
+            else:
+                task.memory(client, silent.memory)
         if forgotten and len(forgotten) == len(self._conductor.rounds_under_way):
-            writer.abandon()
+            task.abandon()
             self._warn_of(forgotten, "the last checkpoint stays")
             return
-        writer.close()
+        task.close()
         self.last_checkpoint_s = self._begun_s
         self._saved = {client: number for client, number in self._rounds.items() if client not in forgotten}
         self._warn_of(forgotten, "a checkpoint is written, but a run that is resumed from it has lost {}")

@@ -13,7 +13,6 @@ from areabench.engine.conductor import TargetWatch
 from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
 from areabench.engine.evaluation import BackgroundWatch, NoTarget
 from areabench.engine.events import State, Status
-from areabench.engine.scenario import Scenario
 from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
 from areabench.host import Footprint, Meter
@@ -51,7 +50,10 @@ def prepare_server(context: RankContext, *, resumes: bool) -> ServerRun:
     def read_resume_point() -> ResumePoint:
         with open_run(_output(context)) as run:
             found.append(checkpoint_of(run, context.scenario))
-        return _resume_point(found[0])
+        run_state = found[0].run_state
+        since_s = {open_order.order.client: open_order.since_s for open_order in run_state.open_orders}
+        remembering = frozenset(found[0].memories)
+        return ResumePoint(run_state.time_s, run_state.rounds, run_state.local_steps, since_s, remembering)
 
     world.from_server(read_resume_point)
     world.together(lambda: send_memories(world, context.placement, found[0].memories))
@@ -59,7 +61,9 @@ def prepare_server(context: RankContext, *, resumes: bool) -> ServerRun:
 
 
 def _new_run(context: RankContext) -> ServerRun:
-    scenario, options, hosts = context.scenario, context.options, list(context.hosts)
+    scenario = context.scenario
+    options = context.options
+    hosts = list(context.hosts)
     experiment = scenario.experiment
     progress = progress_line(experiment, options)
     solve_ahead(scenario, progress, options.cache)
@@ -74,34 +78,22 @@ def _new_run(context: RankContext) -> ServerRun:
 
 
 def _resumed_run(context: RankContext, checkpoint: Checkpoint) -> ServerRun:
-    scenario, options = context.scenario, context.options
+    scenario = context.scenario
+    options = context.options
     progress = progress_line(scenario.experiment, options)
     solve_ahead(scenario, progress, options.cache)
     clients = scenario.client_table(context.placement, list(context.hosts))
     with open_run(_output(context)) as run:
-        kernels = context.kernels
-        recorder = continue_recorder(run, checkpoint, clients, scenario, options, kernels, live=False)
-    return ServerRun(context, recorder, progress, checkpoint.run_state, _forgotten(checkpoint, scenario))
-
-
-def _forgotten(checkpoint: Checkpoint, scenario: Scenario) -> set[int]:
-    """The clients that have worked and whose memories the checkpoint does not have; lost ones need none."""
-    if scenario.shapes.memory is None:
-        return set()
+        recorder = continue_recorder(run, checkpoint, clients, scenario, options, context.kernels, live=False)
     run_state = checkpoint.run_state
-    return run_state.rounds.keys() - checkpoint.memories.keys() - set(run_state.lost)
+    forgotten: set[int] = set()  # have worked, and the checkpoint does not have their memories; lost ones need none
+    if scenario.shapes.memory is not None:
+        forgotten = run_state.rounds.keys() - checkpoint.memories.keys() - set(run_state.lost)
+    return ServerRun(context, recorder, progress, run_state, forgotten)
 
 
 def _output(context: RankContext) -> Path:
     return context.options.output_for(context.scenario.experiment)
-
-
-def _resume_point(checkpoint: Checkpoint) -> ResumePoint:
-    """What the workers must know of a checkpoint."""
-    run_state = checkpoint.run_state
-    since_s = {open_order.order.client: open_order.since_s for open_order in run_state.open_orders}
-    remembering = frozenset(checkpoint.memories)
-    return ResumePoint(run_state.time_s, run_state.rounds, run_state.local_steps, since_s, remembering)
 
 
 class ServerRun:
@@ -118,7 +110,10 @@ class ServerRun:
         run_state: RunState | None = None,
         forgotten: Collection[int] = (),
     ) -> None:
-        self._context, self._recorder, self._progress, self._run_state = context, recorder, progress, run_state
+        self._context = context
+        self._recorder = recorder
+        self._progress = progress
+        self._run_state = run_state
         self._forgotten = forgotten
         self.output = recorder.path
         self.diagnosis: Diagnosis | None = None  # of a run that has ended
@@ -137,10 +132,14 @@ class ServerRun:
 
     def _play(self) -> Status:
         """Serve, stop the clients whatever happens, and judge how well the run kept its delays."""
-        context, world, problem = self._context, self._context.world, self._context.scenario.problem
+        context = self._context
+        world = self._context.world
+        problem = self._context.scenario.problem
         sharpen_sleep()
         stop = context.scenario.experiment.stop
-        target = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
+        target: TargetWatch = NoTarget()
+        if stop.has_target:
+            target = BackgroundWatch(stop, problem)
         monitors = RunMonitors(
             target, self._progress, context.triggers, self._ended_clients, not world.fault_tolerant, self._warn
         )
@@ -156,7 +155,8 @@ class ServerRun:
         world.barrier()
         world.survives_losses = context.survives_losses
         world.report(BEGUN)
-        start_up_s, meter = time.time() - context.began_at, Meter()
+        start_up_s = time.time() - context.began_at
+        meter = Meter()
         try:
             status = _run_to_end(server)
         except ClientsLost:
@@ -167,7 +167,8 @@ class ServerRun:
             raise AbortRequired(f"{error}; all ranks are ended") from error
         finally:
             footprints = self._close(server, link, meter)
-            _close_watch(target)
+            if isinstance(target, BackgroundWatch):
+                target.close()
         if not server.all_left:
             self._left_behind = f"{status.state.text} ({status.reason}), and clients that did not leave are ended"
         elif status.state not in (State.STOPPED, State.FAILED):
@@ -182,7 +183,8 @@ class ServerRun:
 
     def _ended_clients(self) -> list[int]:
         """The clients whose processes on this machine have ended; a fault-tolerant MPI knows most by itself."""
-        world, placement = self._context.world, self._context.placement
+        world = self._context.world
+        placement = self._context.placement
         ranks = set(world.ended_unnoticed() if world.fault_tolerant else world.liveness.gone())
         return [client for client in range(placement.clients) if placement.rank(client) in ranks] if ranks else []
 
@@ -204,10 +206,13 @@ class ServerRun:
         self, server: RealTimeServer, end_s: float, footprints: tuple[Footprint, ...], start_up_s: float
     ) -> Observed:
         """What the server knows of a run that has ended; of a resumed run, of the time since then."""
-        placement, run_state = self._context.placement, self._run_state
-        served, began_s = self._recorder.tally.served(placement.clients), 0.0
+        placement = self._context.placement
+        run_state = self._run_state
+        served = self._recorder.tally.served(placement.clients)
+        began_s = 0.0
         if run_state is not None:
-            served, began_s = served - run_state.tally.served(placement.clients), run_state.time_s
+            served = served - run_state.tally.served(placement.clients)
+            began_s = run_state.time_s
         return Observed(
             experiment=self._context.scenario.experiment,
             virtual=False,
@@ -235,8 +240,3 @@ def _run_to_end(server: RealTimeServer) -> Status:
         with suppress(RunFailure):  # the first failure is the one to report
             server.stop_clients()
         raise
-
-
-def _close_watch(watch: TargetWatch) -> None:
-    if isinstance(watch, BackgroundWatch):
-        watch.close()

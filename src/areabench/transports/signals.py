@@ -12,11 +12,11 @@ from types import FrameType, TracebackType
 from areabench.host import Handlers, restore_handlers, set_handlers
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # of a run
-LISTENING, BEGUN = "listening", "begun"  # steps of a run: rank 0 acts on signals; all ranks have begun
+LISTENING = "listening"  # step of a run: rank 0 acts on signals
+BEGUN = "begun"  # all ranks have begun
 INTERRUPT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a sweep; SIGHUP: the terminal is closed
-
-
-_LEAST_PATIENCE_S, _PATIENCE_INTERVALS = 10.0, 5  # of a checkpoint with a client that does not answer
+_LEAST_PATIENCE_S = 10.0  # of a checkpoint with a client that does not answer
+_PATIENCE_INTERVALS = 5
 
 
 class CheckpointTriggers:

@@ -21,10 +21,13 @@ from areabench.transports.clock import Backoff, Cores, RealClock
 _LONGEST_SLEEP_S = 0.1  # how long a rank whose clients all sleep may take to notice a stop
 _LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order
 _SHORTEST_POLL_S = 20e-6
-_QUICK_REPLY_S, _QUICK_WITH_CORES_S = 0.5e-3, 5e-3
+_QUICK_REPLY_S = 0.5e-3
+_QUICK_WITH_CORES_S = 5e-3
 _CROWDED = Cores(spare=False, yielded=False)
 _OVERRUN = int(Flag.OVERRUN)
-_REPLY, _FIRST, _CALL = Flag.REPLY, Flag.FIRST, Flag.NONE  # flags of nearly all orders
+_REPLY = Flag.REPLY  # looking a flag up takes as long as a short call
+_FIRST = Flag.FIRST
+_CALL = Flag.NONE
 
 
 class WorkerLink(Protocol):
@@ -117,8 +120,12 @@ class Worker:
         cores: Cores = _CROWDED,
         server_gone: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._link, self._hosted, self._clock, self._server_gone = link, hosted, clock, server_gone
-        self._backoff, self._cores = Backoff(_SHORTEST_POLL_S, _LONGEST_POLL_S), cores
+        self._link = link
+        self._hosted = hosted
+        self._clock = clock
+        self._server_gone = server_gone
+        self._backoff = Backoff(_SHORTEST_POLL_S, _LONGEST_POLL_S)
+        self._cores = cores
         self._behind = False  # whether the last round was computed only after its delay
         self._replied = False  # whether the last order was a reply
         self._reply_s = 0.0  # real time that the last reply took
@@ -150,7 +157,8 @@ class Worker:
 
     def _handle_due(self) -> bool:
         """Send the updates whose delay is over, and make the next local step of rounds that are made in steps."""
-        due, handled = self._due, False
+        due = self._due
+        handled = False
         while due and due[0][0] <= (now_s := self._clock.now_s()):
             _, _, current = heappop(due)
             hosted = self._hosted[current.order.client]
@@ -166,7 +174,9 @@ class Worker:
 
     def _send(self, hosted: HostedClient, current: ActiveRound, now_s: float, *, contacted: bool = False) -> None:
         """Send a client's payload, which is loaded, when its delay is over or when the client is contacted."""
-        order, hosted.current, hosted.sent_s = current.order, None, now_s
+        order = current.order
+        hosted.current = None
+        hosted.sent_s = now_s
         realised_s = now_s - current.begun_s
         drawn_s = realised_s if contacted else current.time.duration_s
         self._link.send(
@@ -187,7 +197,9 @@ class Worker:
 
     def _begin(self, hosted: HostedClient, current: ActiveRound) -> None:
         """Begin a round: compute all of it, or its first local step; send it if its time is over by then."""
-        order, client, begun_s = current.order, hosted.client, self._clock.now_s()
+        order = current.order
+        client = hosted.client
+        begun_s = self._clock.now_s()
         current.begun = True
         if hosted.stepwise and order.local_steps and client.trains:
             self._begin_steps(hosted, current)
@@ -198,7 +210,8 @@ class Worker:
         except (Exception, SystemExit) as error:
             raise ClientRoundFailure(order.client) from error
         current.flags = client.flags
-        now_s, due_s = self._clock.now_s(), current.begun_s + current.time.duration_s
+        now_s = self._clock.now_s()
+        due_s = current.begun_s + current.time.duration_s
         current.compute_s = now_s - begun_s
         if now_s < due_s or current.waits or self._due:
             self._expect(current)
@@ -216,7 +229,8 @@ class Worker:
 
     def _continue(self, hosted: HostedClient, current: ActiveRound) -> None:
         """Make the next local step of a round, or end it after the last one."""
-        steps, order = current.steps, current.order
+        steps = current.steps
+        order = current.order
         assert steps is not None
         begun_s = self._clock.now_s()
         if steps.work.steps < order.local_steps:
@@ -233,13 +247,16 @@ class Worker:
 
     def _load(self, hosted: HostedClient, current: ActiveRound, work: Work) -> None:
         """End the local steps of a round with `work`, and load its payload."""
-        steps, order = current.steps, current.order
+        steps = current.steps
+        order = current.order
         assert steps is not None
         try:
             self._link.load(order.client, hosted.client.finish(order, work, computed=steps.work.steps))
         except (Exception, SystemExit) as error:
             raise ClientRoundFailure(order.client) from error
-        current.steps, current.made, current.flags = None, work.steps, hosted.client.flags
+        current.steps = None
+        current.made = work.steps
+        current.flags = hosted.client.flags
 
     def _expect(self, current: ActiveRound) -> None:
         """Note when a round that was computed, or a local step of it, is due; one that waits is never due."""
@@ -259,7 +276,8 @@ class Worker:
         The delay is the time between two updates: the latency of a reply is part of it, waiting for a call is not. The
         delay of a first order runs from the start, because ranks that share cores take a while to see it.
         """
-        sent_s, flags = self._hosted[order.client].sent_s, order.flags
+        sent_s = self._hosted[order.client].sent_s
+        flags = order.flags
         self._replied = flags is _REPLY or Flag.REPLY in flags
         if self._replied:
             self._reply_s = self._clock.real_s(seen_s - sent_s)
@@ -305,7 +323,8 @@ class Worker:
     def _cancel(self, order: Order) -> None:
         """Drop a client's round, wherever it is: not begun, under way, or sent. The memory is that from before it."""
         hosted = self._hosted[order.client]
-        current, hosted.current = hosted.current, None
+        current = hosted.current
+        hosted.current = None
         if current is not None and not current.begun:
             hosted.client.cancel(current.order)
         elif current is not None and current.steps is not None:
@@ -342,7 +361,8 @@ class Worker:
         """Sleep until the next update is due, in short pauses while some client waits for an order."""
         if self._server_gone():
             raise ServerGone("the server's rank or the launcher is gone")
-        due, clock = self._due, self._clock
+        due = self._due
+        clock = self._clock
         due_s = clock.real_s(due[0][0] - clock.now_s()) if due else math.inf
         if len(due) == len(self._hosted) and not self._stepwise:
             time.sleep(max(0.0, min(due_s, _LONGEST_SLEEP_S)))

@@ -62,11 +62,14 @@ class World:
         fault_tolerant: bool = False,
         report: Callable[[str], None] = lambda step: None,
     ) -> None:
-        self.comm, self.fault_tolerant, self.survives_losses = comm, fault_tolerant, False
+        self.comm = comm
+        self.fault_tolerant = fault_tolerant
+        self.survives_losses = False
         self.report = report  # tells the launching process of a step that all ranks have made
         if fault_tolerant:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
-        self.rank, self.size = self.comm.rank, self.comm.size
+        self.rank = self.comm.rank
+        self.size = self.comm.size
         self.lost_ranks: tuple[int, ...] = ()  # ranks that `shrink` has removed
         self._silent: set[int] = set()  # ranks whose messages have failed
         self._everyone = comm.Get_group()
@@ -185,7 +188,8 @@ class World:
         assert isinstance(smaller, MPI.Intracomm)
         smaller.Set_errhandler(MPI.ERRORS_RETURN)
         left = MPI.Group.Translate_ranks(smaller.Get_group(), list(range(smaller.size)), self._everyone)
-        self.comm, self.lost_ranks = smaller, tuple(sorted(set(range(self.size)) - set(left)))
+        self.comm = smaller
+        self.lost_ranks = tuple(sorted(set(range(self.size)) - set(left)))
 
     def _collective(self, call: Callable[[MPI.Intracomm], Result]) -> Result:
         """Wait for all ranks and make a collective call; where a rank is lost in it, those that are left repeat it."""
@@ -230,14 +234,19 @@ class World:
 
     def wait(self, request: MPI.Request, limit_s: float | None = None) -> None:
         """Wait for other ranks, but not for dead ones; with pauses, for one of them may need the core for minutes."""
-        backoff, begun_s, looked_s, missed = Backoff(50e-6, 5e-3), time.monotonic(), time.monotonic(), set[int]()
+        backoff = Backoff(50e-6, 5e-3)
+        begun_s = time.monotonic()
+        looked_s = time.monotonic()
+        missed = set[int]()
         while not request.Test():
             backoff.pause(1.0)
             now_s = time.monotonic()
             if limit_s is not None and now_s - begun_s > limit_s:
                 raise AbortRequired(f"not all ranks have come within {limit_s:g} s; all are ended")
             if now_s - looked_s > _LIVENESS_INTERVAL_S:
-                before, missed, looked_s = missed, self._missing(), now_s
+                before = missed
+                missed = self._missing()
+                looked_s = now_s
                 if before & missed:
                     raise AbortRequired(f"ranks {sorted(before & missed)} have died; all are ended")
 
