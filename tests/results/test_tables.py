@@ -23,6 +23,7 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, comparisons_of, setting_of
 from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.retention import named_rule
+from areabench.results.statistics import Spread
 from areabench.results.table import CELL_COLUMNS, cell_values, sweep_table
 from areabench.sweeps.read import Result
 from areabench.timing.rates import NormalRates, UniformRates
@@ -65,29 +66,28 @@ def lines_of(built: Comparison) -> list[tuple[str, tuple[float | None, ...]]]:
 # ---------------------------------------------------------------------------------------------------- a cell
 
 
-def test_mean_smallest_and_largest() -> None:
-    one = cell(run(loss=1.0, accuracy=70.0), run(seed=2, loss=4.0, accuracy=80.0))
-    assert one.accuracy is not None
-    assert one.loss is not None
-    assert (one.accuracy.mean, one.accuracy.minimum, one.accuracy.maximum) == (75.0, 70.0, 80.0)
-    assert (one.loss.mean, one.loss.minimum, one.loss.maximum) == (2.5, 1.0, 4.0)
+def numbers(spread: Spread | None) -> tuple[float, ...] | None:
+    """Mean, smallest and largest value."""
+    return None if spread is None else (spread.mean, spread.minimum, spread.maximum)
 
 
-@pytest.mark.parametrize("bad", [run(seed=2, state=State.DIVERGED, loss=9.0), run(seed=2, loss=math.nan)])
-def test_a_diverged_trial_is_counted_and_not_averaged(bad: Result) -> None:
-    one = cell(run(loss=1.0, accuracy=60.0, reached_s=2.0), replace(bad, time_s=bad.time_s * 0))
-    assert one.diverged == 1
-    assert one.loss is not None
-    assert one.accuracy is not None
-    assert (one.loss.mean, one.accuracy.mean) == (1.0, 60.0)
-    assert (one.reach.reached, one.reach.trials) == (1, 2)
-    assert trials_word(one) == "2, 1 diverged"
+DIVERGED = run(seed=2, state=State.DIVERGED, loss=9.0)
 
 
-def test_a_cell_of_diverged_trials_only_has_no_numbers() -> None:
-    one = cell(run(state=State.DIVERGED))
-    assert (one.accuracy, one.loss) == (None, None)
-    assert math.isinf(one.reach.rho)  # none reached the target
+@pytest.mark.parametrize(
+    ("trials", "accuracy", "loss", "words"),
+    [
+        ([run(accuracy=70.0), run(seed=2, loss=4.0, accuracy=80.0)], (75.0, 70.0, 80.0), (2.5, 1.0, 4.0), "2"),
+        ([run(accuracy=60.0), DIVERGED], (60.0,) * 3, (1.0,) * 3, "2, 1 diverged"),  # is counted and not averaged
+        ([run(accuracy=60.0), run(seed=2, loss=math.nan)], (60.0,) * 3, (1.0,) * 3, "2, 1 diverged"),
+        ([DIVERGED], None, None, "1, 1 diverged"),
+    ],
+)
+def test_the_numbers_of_a_cell(
+    trials: Sequence[Result], accuracy: tuple[float, ...] | None, loss: tuple[float, ...] | None, words: str
+) -> None:
+    one = cell(*trials)
+    assert (numbers(one.accuracy), numbers(one.loss), trials_word(one)) == (accuracy, loss, words)
 
 
 @pytest.mark.parametrize(
@@ -128,48 +128,38 @@ def test_rho_is_censored(reached_s: Sequence[float], rho: float, count: int) -> 
     assert (reach.reached, reach.trials) == (count, len(reached_s))
 
 
-def test_rho_needs_a_horizon_and_an_accuracy() -> None:
-    endless = run(reached_s=1.0)
-    endless = replace(endless, experiment=replace(endless.experiment, stop=Stop(iterations=5)))
-    assert math.isnan(cell(endless).reach.rho)
-    assert math.isnan(cell(replace(run(), test_accuracy=np.full(11, math.nan))).reach.rho)
+def changed(result: Result, **changes: Any) -> Result:
+    """A result of an experiment with these changes."""
+    return replace(result, experiment=replace(result.experiment, **changes))
 
 
-def test_rho_is_not_known_without_snapshots_over_time() -> None:
-    end = run(accuracy=95.0)
-    end = replace(end, time_s=end.time_s[-1:], test_accuracy=end.test_accuracy[-1:], train_loss=end.train_loss[-1:])
-    end = replace(end, experiment=replace(end.experiment, record=Record(snapshots="none")))
-    assert (end.time_to_accuracy(80.0), end.knows_time_to(80.0)) == (10.0, False)
-    built = table([end])
-    assert math.isnan(built.cells[0].reach.rho)
-    assert built.rank(built.cells[0], "rho").mark == ""
-    every_step = replace(end, experiment=replace(end.experiment, record=Record(snapshots="aggregations")))
-    assert cell(every_step).reach.rho == 1.0
+ONLY_THE_END = replace(run(), time_s=np.array([10.0]), test_accuracy=np.array([95.0]), train_loss=np.ones(1))
+SHORT = replace(run(seed=2), status=replace(run().status, end_s=4.0))  # iterations ended it before its horizon
+REACHED = [run(seed=seed, reached_s=5.0) for seed in range(4)]
+LATER_DIVERGED = replace(DIVERGED, test_accuracy=np.where(DIVERGED.time_s >= 3.0, 80.0, 10.0))
 
 
-def test_diverged_trials_did_not_reach_the_target_unless_they_did_before() -> None:
-    good = [run(seed=seed, reached_s=5.0) for seed in range(4)]
-    bad = [run(seed=seed, state=State.DIVERGED) for seed in range(4, 10)]
-    built = table(good + bad)
-    assert math.isinf(built.cells[0].reach.rho)
-    assert ">1 (4/10)" in as_text(plain_sheet(built))
-    before = replace(bad[0], test_accuracy=np.where(bad[0].time_s >= 3.0, 80.0, 10.0))
-    assert cell(*good, before).reach.rho == pytest.approx((4 * 0.5 + 0.3) / 5)
-
-
-def test_a_run_that_iterations_ended_before_its_horizon_says_nothing_of_the_rest() -> None:
-    short = run(seed=2)
-    short = replace(short, status=replace(short.status, end_s=4.0))
-    assert (short.time_to_accuracy(80.0), short.knows_time_to(80.0)) == (math.inf, False)
-    one = cell(run(seed=1, reached_s=2.0), short)
-    assert (one.reach.unknown, math.isnan(one.reach.rho)) == (1, True)
-    reached = replace(run(reached_s=2.0), status=short.status)
-    assert cell(reached).reach.rho == pytest.approx(0.2)
+@pytest.mark.parametrize(
+    ("trials", "rho"),
+    [
+        ([changed(run(reached_s=1.0), stop=Stop(iterations=5))], math.nan),  # no horizon
+        ([replace(run(), test_accuracy=np.full(11, math.nan))], math.nan),  # no accuracy
+        ([changed(ONLY_THE_END, record=Record(snapshots="none"))], math.nan),  # when is not known
+        ([changed(ONLY_THE_END, record=Record(snapshots="aggregations"))], 1.0),
+        ([run(seed=1, reached_s=2.0), SHORT], math.nan),  # nothing is known of the rest
+        ([replace(SHORT, test_accuracy=run(reached_s=2.0).test_accuracy)], 0.2),
+        ([*REACHED, DIVERGED], 0.5),
+        ([*REACHED, *[DIVERGED] * 6], math.inf),  # they did not reach it
+        ([*REACHED, LATER_DIVERGED], (4 * 0.5 + 0.3) / 5),  # unless they did before
+    ],
+)
+def test_rho_where_something_is_missing(trials: Sequence[Result], rho: float) -> None:
+    assert cell(*trials).reach.rho == pytest.approx(rho, nan_ok=True)
 
 
 def test_rho_in_words() -> None:
     results = [run(seed=1, reached_s=2.0), run(seed=2, reached_s=4.0), run(seed=3)]
-    results += [replace(one, experiment=replace(one.experiment, rates=NormalRates())) for one in results[1:]]
+    results += [changed(one, rates=NormalRates()) for one in results[1:]]
     text = as_text(plain_sheet(table(results)))
     assert "0.30 (2/3)" in text
     assert ">1 (1/2)" in text
@@ -192,8 +182,8 @@ def test_rows_are_methods_and_step_sizes_and_blocks_are_rates() -> None:
 
 def test_other_settings_make_other_tables_with_distinct_titles() -> None:
     first = run()
-    longer = replace(first, experiment=replace(first.experiment, stop=Stop(horizon_s=20.0)))
-    finer = replace(first, experiment=replace(first.experiment, problem=Logistic(batch_size=64)))
+    longer = changed(first, stop=Stop(horizon_s=20.0))
+    finer = changed(first, problem=Logistic(batch_size=64))
     titles = [built.title for built in comparisons_of(sweep_of([first, longer, finer]), ALL)]
     assert titles[1] == "n = 128, M = 1, non-IID, horizon 20 s, problem.batch_size = 32"
     assert "problem.batch_size = 64" in titles[2]
@@ -211,18 +201,13 @@ def test_variants_of_a_method_are_distinguished() -> None:
 
 
 def test_missing_trials_are_named() -> None:
-    planned = [run(seed=seed).experiment for seed in range(10)]
-    built = table([run(seed=seed) for seed in range(8)], planned)
+    ended = [run(seed=seed) for seed in range(8)]
+    unfinished = [run(seed=8, state=State.FAILED), run(seed=9, state=State.RUNNING)]
+    built = table([*ended, *unfinished])
     assert trials_word(built.cells[0]) == "8 of 10"
     text = as_text(plain_sheet(built))
     assert "8 of 10" in text
     assert "2 of 10 runs are missing" in text
-
-
-def test_a_failed_or_unfinished_run_counts_as_missing() -> None:
-    results = [run(seed=1), run(seed=2, state=State.FAILED), run(seed=3, state=State.RUNNING)]
-    built = table(results)
-    assert trials_word(built.cells[0]) == "1 of 3"
 
 
 def test_best_shows_the_second_half_only_and_says_so() -> None:
@@ -290,10 +275,9 @@ def test_what_is_not_outside_the_noise_is_tied_and_nothing_is_best() -> None:
 
 
 def test_a_single_trial_or_rival_marks_nothing() -> None:
-    built = table([run(Area(step_size=1.0), accuracy=90.0), run(Area(step_size=2.0), accuracy=10.0)])
-    assert marked(built, "accuracy") == marked(built, "accuracy", "tied") == []
-    alone = table(trials(1.0, [80.0, 82.0]))
-    assert marked(alone, "accuracy") == []
+    single = table([run(Area(step_size=1.0), accuracy=90.0), run(Area(step_size=2.0), accuracy=10.0)])
+    for built in (single, table(trials(1.0, [80.0, 82.0]))):
+        assert marked(built, "accuracy") == marked(built, "accuracy", "tied") == []
 
 
 def test_cells_with_a_diverged_or_missing_trial_are_not_compared() -> None:
@@ -328,14 +312,12 @@ def test_differences_from_the_best_are_paired_by_seed() -> None:
 
 
 def test_too_few_trials_to_tell_anything_apart_are_said() -> None:
-    results = [run(Area(step_size=size), seed, accuracy=size) for size in (1.0, 50.0) for seed in range(5)]
-    sheet = difference_sheet(table(results))
-    assert sheet is not None
-    words = "5 trials cannot tell 2 cells apart, however different they are, so none is marked: run at least 6"
-    assert sheet.notes[-1] == words
-    built = table(results)
+    built = table([run(Area(step_size=size), seed, accuracy=size) for size in (1.0, 50.0) for seed in range(5)])
     assert marked(built, "accuracy") == marked(built, "accuracy", "tied") == []
-    assert words in as_text(plain_sheet(built))
+    sheet = difference_sheet(built)
+    assert sheet is not None
+    assert "5 trials cannot tell 2 cells apart" in sheet.notes[-1]
+    assert sheet.notes[-1] in as_text(plain_sheet(built))
 
 
 def test_the_paper_s_spread_is_the_range() -> None:
@@ -346,26 +328,14 @@ def test_the_paper_s_spread_is_the_range() -> None:
 
 # ---------------------------------------------------------------------------------------------------- forms
 
-METHOD_ROW = (
-    TableCell("AREA", kind="method"),
-    TableCell("100", kind="step size"),
-    TableCell("0.50", " (0.40 – 0.60)", is_bold=True),
-)
+METHOD = TableCell("AREA", kind="method")
 SHEET = Sheet(
     title="50 % of a_b & c",
     label="a_b",
     headings=(Heading("", 1), Heading("λ = 10", 2)),
     columns=("method", "α", "loss"),
     groups=(
-        Group(
-            (
-                (
-                    TableCell("AREA", kind="method"),
-                    TableCell("100", kind="step size"),
-                    TableCell("0.50", " (0.40 – 0.60)", True),
-                ),
-            )
-        ),
+        Group(((METHOD, TableCell("100", kind="step size"), TableCell("0.50", " (0.40 – 0.60)", is_bold=True)),)),
         Group(((TableCell("x|y"), TableCell("0.01", kind="step size"), TableCell(">1")),), "rates"),
     ),
     notes=("ρ is known",),
@@ -373,62 +343,44 @@ SHEET = Sheet(
 
 
 def test_plain_text_is_aligned_and_ascii() -> None:
-    assert as_text(SHEET) == (
-        "50 % of a_b & c\n"
-        "\n"
-        "               lambda = 10\n"
-        "method  alpha                 loss\n"
-        "----------------------------------\n"
-        "AREA      100  0.50* (0.40 - 0.60)\n"
-        "----------------------------------\n"
-        "rates\n"
-        "x|y      0.01                   >1\n"
-        "----------------------------------\n"
-        "rho is known\n"
-    )
+    assert as_text(SHEET).splitlines()[2:9] == [
+        "               lambda = 10",
+        "method  alpha                 loss",
+        "----------------------------------",
+        "AREA      100  0.50* (0.40 - 0.60)",
+        "----------------------------------",
+        "rates",
+        "x|y      0.01                   >1",
+    ]
 
 
-def test_markdown_escapes_and_bold() -> None:
-    assert as_markdown(SHEET, level=3) == (
-        "### 50 % of a\\_b & c\n\n"
-        "| method | λ = 10: α | loss |\n"
-        "| --- | ---: | ---: |\n"
-        "| AREA | 100 | **0.50** (0.40 – 0.60) |\n"
-        "| **rates** |  |  |\n"
-        "| x\\|y | 0.01 | >1 |\n\n"
-        "- ρ is known\n"
-    )
+def test_markdown_and_latex_escape_and_mark_the_best() -> None:
+    lines = as_markdown(SHEET, level=3).splitlines()
+    for line in (r"### 50 % of a\_b & c", "| AREA | 100 | **0.50** (0.40 – 0.60) |", r"| x\|y | 0.01 | >1 |"):
+        assert line in lines
     assert markdown("a*b\n<c>") == "a\\*b \\<c>"
-
-
-def test_latex_escapes_bold_and_powers_of_ten() -> None:
     lines = as_latex(SHEET).splitlines()
-    assert r" & \multicolumn{2}{c}{\textbf{$\lambda$ = 10}} \\" in lines
-    assert r"\cmidrule(lr){2-3}" in lines
-    assert r"\textsc{AREA} & $10^{2}$ & \textbf{0.50} (0.40 -- 0.60) \\" in lines
-    assert r"x$|$y & $10^{-2}$ & $>$1 \\" in lines
-    assert r"\multicolumn{3}{l}{\textit{rates}} \\" in lines
-    assert r"\caption{50 \% of a\_b \& c. $\rho$ is known.}" in lines
-    assert r"\label{tab:a-b}" in lines
+    for line in (
+        r" & \multicolumn{2}{c}{\textbf{$\lambda$ = 10}} \\",
+        r"\cmidrule(lr){2-3}",
+        r"\textsc{AREA} & $10^{2}$ & \textbf{0.50} (0.40 -- 0.60) \\",
+        r"x$|$y & $10^{-2}$ & $>$1 \\",
+        r"\multicolumn{3}{l}{\textit{rates}} \\",
+        r"\caption{50 \% of a\_b \& c. $\rho$ is known.}",
+        r"\label{tab:a-b}",
+    ):
+        assert line in lines
     assert latex("\\{~^}#$") == r"\textbackslash{}\{$\sim$\textasciicircum{}\}\#\$"
 
 
-@pytest.mark.parametrize(
-    ("size", "shown"), [(1.0, "$10^{0}$"), (1000.0, "$10^{3}$"), (0.1, "$10^{-1}$"), (20.0, "20"), (0.5, "0.5")]
-)
-def test_latex_step_sizes(size: float, shown: str) -> None:
-    source = as_latex(plain_sheet(table([run(Area(step_size=size))])))
-    assert f" & {shown} & " in source
-
-
-def test_latex_braces_and_columns_match() -> None:
-    built = table([run(), run(seed=2, state=State.DIVERGED), run(rates=NormalRates())])
-    sheet = plain_sheet(built)
+def test_latex_has_powers_of_ten_and_its_braces_and_columns_match() -> None:
+    results = [run(Area(step_size=size)) for size in (1.0, 1000.0, 0.1, 20.0, 0.5)]
+    sheet = plain_sheet(table([*results, run(seed=2, state=State.DIVERGED), run(rates=NormalRates())]))
     source = as_latex(sheet)
     assert source.count("{") == source.count("}")
-    rows = [line for line in source.splitlines() if line.startswith(r"\textsc")]
-    assert rows
-    assert {row.count("&") for row in rows} == {len(sheet.columns) - 1}
+    rows = [line.split(" & ") for line in source.splitlines() if " & " in line][2:]
+    assert [row[1] for row in rows] == ["$10^{-1}$", "0.5", "$10^{0}$", "20", "$10^{2}$", "$10^{3}$"]
+    assert {len(row) for row in rows} == {len(sheet.columns)}
 
 
 def test_the_frame_of_a_sweep_has_the_columns_and_numbers_of_the_csv() -> None:
