@@ -6,15 +6,17 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import paper_table
 import pytest
+from paper.agreement import at_recovered_horizon
 from paper.published import (
     BesidePaper,
+    PublishedCell,
     beside_paper,
     half_range,
     is_in_range,
@@ -25,6 +27,7 @@ from paper.published import (
 )
 from paper.rules import as_published, largest_finite, widest_gaps
 from paper.table import ALL_COLUMNS, cells_beside_paper, paper_sheet
+from paper.variants import redrawn, redrawn_zero_first, zero_first
 from tests.support.results import run, sweep_of
 
 from areabench.engine.events import State
@@ -43,10 +46,12 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, comparisons_of
 from areabench.results.retention import Selection, named_rule
 from areabench.results.statistics import Spread
+from areabench.sweeps.plan import load_sweep
 from areabench.sweeps.read import Result
 from areabench.timing.rates import NormalRates, UniformRates
 from areabench.views.tables.forms import as_csv
 
+EXPERIMENTS = Path(__file__).parents[2] / "benchmarks" / "experiments" / "paper"
 FIRST = Experiment(
     clients=Clients(count=128, local_steps=1),
     method=Area(step_size=100.0),
@@ -136,6 +141,55 @@ def test_ranges_overlap_when_one_lies_in_the_other() -> None:
     assert ranges_overlap(inner, wide)
     assert not ranges_overlap(wide, apart)
     assert not ranges_overlap(apart, wide)
+
+
+# ---------------------------------------------------------------------------------------------------- sweep files
+
+
+def at_printed_horizon(experiment: Experiment, cell: PublishedCell) -> bool:
+    return experiment.stop.horizon_s == cell.horizon_s
+
+
+def of_equal_sizes(experiment: Experiment, _cell: PublishedCell) -> bool:
+    return isinstance(experiment.split, DirichletEqual)
+
+
+def is_of_area(cell: PublishedCell) -> bool:
+    return cell.method == "area"
+
+
+def is_of_128(cell: PublishedCell) -> bool:
+    return (cell.clients, cell.split) == (128, "non-iid")
+
+
+@pytest.mark.parametrize(
+    ("files", "runs", "counts", "wanted", "trials"),
+    [
+        ("tables/M*iid.toml", 8 * 560, at_recovered_horizon, lambda _: True, 10),
+        ("tables/*_100s.toml", 320, at_printed_horizon, lambda cell: (cell.clients, cell.local_steps) == (4, 50), 10),
+        ("tables/*_equal.toml", 4 * 160, of_equal_sizes, lambda cell: cell.split == "non-iid", 10),
+        ("tables_mpi/*.toml", 48, at_recovered_horizon, lambda cell: cell.table == "M_1_n_128_non_iid", 3),
+        ("variants/first_message_*.toml", None, at_recovered_horizon, is_of_area, 10),
+        ("variants/first_message_*.toml", None, zero_first, is_of_area, 10),
+        ("variants/redrawn_*.toml", None, redrawn, is_of_128, 10),
+        ("variants/redrawn_*.toml", None, redrawn_zero_first, lambda cell: is_of_128(cell) and is_of_area(cell), 10),
+    ],
+)  # fmt: skip
+def test_sweep_files_have_the_published_cells(
+    files: str,
+    runs: int | None,
+    counts: Callable[[Experiment, PublishedCell], bool],
+    wanted: Callable[[PublishedCell], bool],
+    trials: int,
+) -> None:
+    plans = [load_sweep(path) for path in sorted(EXPERIMENTS.glob(files))]
+    planned = [experiment for plan in plans for experiment in plan.experiments]
+    assert runs is None or len(planned) == sum(len(plan.members) for plan in plans) == runs
+    assert {one.record.events for one in planned} == {files.startswith("tables_mpi")}
+    for one in planned:
+        assert one.record.interval_s == pytest.approx((one.stop.horizon_s or 0.0) / 100)
+    found = Counter(cell for one in planned if (cell := published(one)) and counts(one, cell))
+    assert found == {cell: trials for cell in published_cells() if wanted(cell)}
 
 
 # ---------------------------------------------------------------------------------------------------- rules

@@ -1,4 +1,4 @@
-"""The page of all sweeps beside the paper: counts, reasons, retention and figures, on runs made by hand."""
+"""The pages of all sweeps and of their variants beside the paper, on runs made by hand."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ from paper.origin import read_makers
 from paper.page import results_page, write_results
 from paper.published import published_cells
 from paper.table import paper_tables
+from paper.variants import (
+    REDRAWN,
+    first_round_s,
+    missed_share,
+    variants_page,
+)
 from tests.support.edited import edited
 from tests.support.results import PAPER, made, sweep_of
 from tests.support.texts import SWEEP
@@ -31,13 +37,14 @@ from tests.support.texts import SWEEP
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.experiment.experiment import Clients, Stop
+from areabench.experiment.experiment import Clients, Experiment, Stop
 from areabench.methods.area import Area
 from areabench.methods.base import MethodSettings
 from areabench.methods.criteria import EveryPeriod, EveryUpdates
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.s_fedavg import SFedAvg
 from areabench.methods.schedules import InverseSchedule
+from areabench.problems.data.mnist import Mnist
 from areabench.problems.logistic import Logistic
 from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.problems.splits.dirichlet_equal import DirichletEqual
@@ -47,6 +54,7 @@ from areabench.results.cells import Cell
 from areabench.results.statistics import Spread
 from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
 from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import NormalRates
 
 AREA_100 = Area(step_size=100.0)  # published for n = 128, M = 1, non-IID, uniform: 87.38 (87.07 - 87.92),
 FEDBUFF_1 = FedBuff(step_size=1.0)  # 0.74 (0.73 - 0.75), 0.29; and 85.38 (84.74 - 86.21), 0.81 (0.79 - 0.82), 0.46
@@ -149,6 +157,7 @@ FOUR = {"clients": Clients(count=4), "aggregation": EveryUpdates(updates=2)}
         (False, {"stop": Stop(horizon_s=15.0, target_accuracy=90.0)}),
         (False, {"method": SFedAvg(step_size=100.0, clients_per_round=8)}),
         (False, {"method": FedBuff(step_size=1.0, server_step_size=0.5)}),
+        (False, {"method": Area(step_size=100.0, first_message="zero")}),
     ],
 )
 def test_only_the_papers_experiment_counts(counts: bool, changes: dict[str, object]) -> None:
@@ -277,3 +286,74 @@ def test_the_page_names_every_revision(tmp_path: Path) -> None:
     assert [one.git_revision == "other" for one in read_makers([*paths, broken])] == [False, False, False, True]
     words = " ".join(page(open_sweep(tmp_path / "small")).split())
     assert re.search(r"with areabench \S+ .*for 3 runs and \S+ \(other\) for 1 run, Python", words)
+
+
+# ---------------------------------------------------------------------------------------------------- variants
+
+# Published for n = 128, M = 50, IID. AREA at 100, uniform: rho 0.14, 90.87 (90.67 - 91.11), 0.51 (0.50 - 0.52);
+# S-FedAvg at 100, non-uniform: 87.76 (81.34 - 90.49), 0.68 (0.52 - 0.94).
+ZERO = Area(step_size=100.0, first_message="zero")
+LONG = Experiment(
+    clients=Clients(count=128, local_steps=50), method=AREA_100, stop=Stop(horizon_s=2.0), problem=Logistic(),
+    data=Mnist(), split=NearlyIid(), aggregation=EveryUpdates(updates=4), seed=1,
+)  # fmt: skip
+SLOW = replace(LONG, method=SFedAvg(step_size=100.0), rates=NormalRates())
+
+
+def result(experiment: Experiment, reached_s: float, accuracy: float, loss: float, steps: int = 9) -> Result:
+    """A run that has 80 % accuracy at one time, and these numbers at the end."""
+    found = made(experiment, [0.0, reached_s, 2.0], [10.0, 80.0, accuracy], [4.0, 1.0, loss], path=Path("absent.h5"))
+    return replace(found, status=replace(found.status, server_steps=steps))
+
+
+def variants(*results: Result) -> str:
+    return variants_page([sweep_of(results)], "")
+
+
+def test_both_first_messages_stand_beside_the_paper() -> None:
+    text = variants(result(LONG, 0.16, 90.9, 0.51), result(replace(LONG, method=ZERO), 0.28, 90.9, 0.60))
+    # agree: only the first one's loss is in range; rho 0.08 and 0.14
+    assert row(text, "all") == ["1", "1", "0", "0", "1", "0.060", "0.000", "0", "1"]
+    assert row(text, "AREA, 100, uniform")[1:4] == ["0.14", "0.08", "**0.14**"]
+
+
+def test_a_cell_that_was_run_with_one_first_message_is_left_out() -> None:
+    assert "## AREA's first message" not in variants(result(LONG, 0.16, 90.9, 0.51))
+
+
+def test_redrawn_splits_stand_beside_the_counted_one() -> None:
+    counted = replace(LONG, split=Dirichlet())  # at 100, uniform: 0.38, 88.02 (87.53 - 88.32), 0.59 (0.58 - 0.61)
+    again = replace(counted, split=REDRAWN)
+    text = variants(result(counted, 0.6, 88.0, 0.7), result(again, 0.7, 88.0, 0.6))
+    assert row(text, "AREA, 100, uniform")[1:9] == [
+        "0.38", "0.30", "**0.35**", "not run",
+        "0.59 (0.58 – 0.61)", "0.70 (0.70 – 0.70)", "**0.60 (0.60 – 0.60)**", "not run",
+    ]  # fmt: skip
+    assert "- redrawn: 1 of 1 cells agree, ρ within 0.05 in 1\n" in text
+
+
+def test_trials_without_a_server_step_are_left_out_beside_all() -> None:
+    moved, stuck = result(SLOW, 0.5, 88.0, 0.60), result(replace(SLOW, seed=2), 2.0, 6.0, 5.0, steps=0)
+    text = variants(moved, stuck)
+    assert row(text, "S-FedAvg, 100, non-uniform") == [
+        "87.76 (81.34 – 90.49)", "47.00 (6.00 – 88.00)", "**88.00 (88.00 – 88.00)**",
+        "0.68 (0.52 – 0.94)", "2.80 (0.60 – 5.00)", "**0.60 (0.60 – 0.60)**",
+    ]  # fmt: skip
+    assert "happens to 2.7 % of the trials" in " ".join(text.split())
+    assert "## S-FedAvg" not in variants(moved)
+
+
+def test_the_first_round_waits_for_the_slowest_of_its_clients() -> None:
+    rates = NormalRates(mean=10.0, deviation=0.0)
+    assert first_round_s(replace(SLOW, rates=rates, delays=FixedDelays())) == 0.1
+    everybody = SFedAvg(step_size=1.0, clients_per_round=128)
+    assert first_round_s(replace(SLOW, seed=3)) < first_round_s(replace(SLOW, seed=3, method=everybody))
+
+
+def test_share_of_missed_rounds() -> None:
+    equal = replace(SLOW, rates=NormalRates(mean=0.5, deviation=1e-6))  # exp(-1) late, each of four
+    assert missed_share(equal) == pytest.approx(1 - (1 - np.exp(-1)) ** 4, rel=1e-4)
+    rates = np.linspace(1e-4, 60.0, 600_001)  # the integral that the closed form stands for
+    weights = np.exp(-(((rates - 10.0) / 5.0) ** 2) / 2)
+    late = (weights * np.exp(-2.0 * rates)).sum() / weights.sum()
+    assert missed_share(SLOW) == pytest.approx(1 - (1 - late) ** 4, rel=1e-3)

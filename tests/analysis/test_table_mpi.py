@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paper.agreement import at_recovered_horizon
-from paper.published import published, published_cells
 from tests.support.edited import edited
 from tests.support.texts import logistic
 
@@ -19,10 +17,8 @@ import areabench
 from areabench.cli.main import main
 from areabench.errors import UserError
 from areabench.results.statistics import Spread
-from areabench.sweeps.plan import load_sweep
 
 ROOT = Path(__file__).parents[2]
-SWEEP_FILE = ROOT / "benchmarks" / "experiments" / "paper" / "tables_mpi" / "M_1_n_128_non_iid.toml"
 SMALL = f"""
 {logistic("horizon_s = 1.0", clients=3, step_size=0.5)}
 [sweep]
@@ -54,20 +50,6 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folders(swept: Path, tmp_path: Path) -> tuple[Path, Path]:
     """A small sweep, as if it had been run on both clocks."""
     return shutil.copytree(swept, tmp_path / "real"), shutil.copytree(swept, tmp_path / "simulated")
-
-
-def test_sweep_file_runs_exactly_the_published_cells_three_times() -> None:
-    members = load_sweep(SWEEP_FILE).members
-    seeds: dict[Any, list[int]] = {}
-    for member in members:
-        assert member.experiment is not None
-        cell = published(member.experiment)
-        assert cell is not None
-        assert at_recovered_horizon(member.experiment, cell)
-        seeds.setdefault(cell, []).append(member.seed)
-    shown = {cell for cell in published_cells() if cell.table == "M_1_n_128_non_iid"}
-    assert len(shown) == 16
-    assert seeds == {cell: [1, 2, 3] for cell in shown}
 
 
 @pytest.mark.parametrize(

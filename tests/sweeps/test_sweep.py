@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import resource
 import signal
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,14 +24,9 @@ from areabench.methods.area import Area
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.s_fedavg import SFedAvg
 from areabench.problems.logistic import Logistic
-from areabench.problems.splits.dirichlet import Dirichlet
-from areabench.problems.splits.dirichlet_equal import DirichletEqual
-from areabench.problems.splits.iid import Iid
-from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.progress import Style, SweepProgress, duration
 from areabench.settings.parse import to_toml
 from areabench.sweeps.cost import expected_cost, expected_steps
-from areabench.sweeps.file import read_sweep_file
 from areabench.sweeps.passes import Pass, Task
 from areabench.sweeps.plan import SweepPlan, load_sweep, run_file_name
 from areabench.sweeps.pool import _attempt, group_passes
@@ -52,7 +45,6 @@ trials = 2
 method.name = ["area", "fedbuff"]
 method.step_size = [0.1, 0.2]
 """
-TABLES = Path(__file__).parents[2] / "benchmarks" / "experiments" / "paper" / "tables"
 
 
 def written(folder: Path, text: str, name: str = "try.toml") -> Path:
@@ -289,57 +281,8 @@ def test_a_sweep_is_no_experiment(tmp_path: Path) -> None:
         load_experiment(path)
 
 
-# ---------------------------------------------------------------------------------------------------- the tables
-
-
-def test_every_table_of_the_paper_has_its_sweep() -> None:
-    values = {path.stem: read_sweep_file(path) for path in TABLES.glob("*.toml")}
-    assert len(values) == 15
-    for count in (4, 128):
-        for steps in (1, 50):
-            for split in ("iid", "non_iid"):
-                base = values[f"M_{steps}_n_{count}_{split}"].base
-                assert (base["clients"]["count"], base["clients"]["local_steps"]) == (count, steps)
-                assert base["aggregation"]["updates"] == (4 if count == 128 else 2)
-                horizon_s = {(128, 1): 15.0, (128, 50): 2.0, (4, 1): 100.0, (4, 50): 15.0}[count, steps]
-                assert base["stop"]["horizon_s"] == horizon_s
-                assert base["record"]["interval_s"] == pytest.approx(horizon_s / 100)
-
-
-@pytest.mark.parametrize("path", sorted(TABLES.glob("*.toml")), ids=lambda path: path.stem)
-def test_the_tables_expand(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < 25
-    plan = load_sweep(path)
-    full = not path.stem.endswith(("_100s", "_equal"))
-    found = experiments(plan)
-    assert len(found) == (560 if full else 160)
-    assert {one.seed for one in found} == set(range(1, 11))
-    assert {one.record.events for one in found} == {False}
-    split = Dirichlet if "non_iid" in path.stem or path.stem == "grid" else NearlyIid if "128" in path.stem else Iid
-    assert {type(one.split) for one in found} == {DirichletEqual if path.stem.endswith("_equal") else split}
-    assert Counter(one.rates for one in found) == Counter(
-        {UniformRates(): len(found) // 2, NormalRates(): len(found) // 2}
-    )
-    assert len({one.method for one in found}) == (28 if full else 8)
-    assert plan.title
-
-
-@pytest.mark.parametrize(
-    "path", [*sorted(TABLES.glob("*_100s.toml")), *sorted(TABLES.glob("*_equal.toml"))], ids=lambda path: path.stem
-)
-def test_the_variants_have_the_step_sizes_that_the_paper_prints(path: Path) -> None:
-    table = path.stem.removesuffix("_100s").removesuffix("_equal")
-    with (Path(__file__).parents[2] / "analysis/paper/tables.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] == table]
-    printed = {(row["method"].lower(), float(row["step_size"])) for row in rows}
-    found = experiments(load_sweep(path))
-    assert {(one.method.name, one.method.step_size) for one in found} == printed
-    horizons = {one.stop.horizon_s for one in experiments(load_sweep(TABLES / f"{table}.toml"))}
-    assert {one.stop.horizon_s for one in found} == ({100.0} if path.stem.endswith("_100s") else horizons)
-
-
 def test_the_example_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:
-    page = (TABLES.parents[3] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
     plan = plan_of(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
     assert len(experiments(plan)) == 24
     assert plan.title == "A first sweep"
