@@ -1,17 +1,49 @@
-"""Where the tests of sweeps run, and workers that need no process."""
+"""Where the tests of sweeps run, the command as they call it, and workers that need no process."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import pytest
 
+from areabench.cli.main import main
 from areabench.sweeps import pool
 from areabench.sweeps.passes import Pass, PassOutcome
 from areabench.transports.options import RunOptions
 
 WORKER = pool._Worker
+
+
+class Said(NamedTuple):
+    """What a command has printed."""
+
+    out: str
+    err: str
+
+
+Sweep: TypeAlias = Callable[..., Said]
+
+
+@pytest.fixture
+def sweep(capsys: pytest.CaptureFixture[str]) -> Sweep:
+    """`areabench sweep` on a text, which is written to try.toml, or on a file; the exit code must be `code`."""
+
+    def run(file: str | Path, *options: str, code: int = 0) -> Said:
+        path = file if isinstance(file, Path) else written(file)
+        capsys.readouterr()
+        assert main(["sweep", str(path), *options]) == code
+        return Said(*capsys.readouterr())
+
+    return run
+
+
+def written(text: str, name: str = "try.toml") -> Path:
+    """A file in the current folder."""
+    Path(name).write_text(text, encoding="utf-8")
+    return Path(name)
 
 
 class SameProcess:
