@@ -486,5 +486,7 @@ def test_trajectory_by_hand(name: str) -> None:
                 table.deliver(*clients)
                 last = clients[-1]
         assert table.model() == model
-        for found, expected in zip((table.counters, lambda: table.holds(last)), more, strict=False):  # noqa: B023
-            assert found() == expected
+        if more:
+            assert table.counters() == more[0]
+        if len(more) > 1:
+            assert table.holds(last) == more[1]

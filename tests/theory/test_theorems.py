@@ -134,7 +134,7 @@ ON_DATA = replace(BASE, problem=Hinge(batch_size=4), data=DATA, split=Iid())
     [
         (ON_DATA, "schedule.strong_convexity: is needed, as mu of this problem is not known; give a number"),
         (replace(BASE, schedule=Theorem2Schedule()), "schedule.lipschitz: is needed, as B of this problem is not"),
-        (SYNCHRONOUS, 'the theorems are about AREA, choose "area"'),
+        (SYNCHRONOUS, 'the theorems are about AREA, choose a method'),
     ],
     ids=["no mu", "no B", "synchronous"],
 )  # fmt: skip

@@ -32,7 +32,7 @@ def methods_command(options: argparse.Namespace, context: CommandContext) -> int
 
 
 COMMAND = Command(
-    "fedasync",
+    "--json",
     methods_options,
     methods_command,
 )

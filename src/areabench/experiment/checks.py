@@ -164,7 +164,7 @@ def _check_privacy(experiment: Experiment) -> None:
         if experiment.method.build(experiment.method_inputs(nothing + 1.0, nothing.astype(np.int64))).add is None:
             raise UserError(
                 f'privacy: method "{experiment.method.name}" uses each update by itself, so it cannot do with sums; '
-                "use area, fedbuff, ca2fl, dude or another that docs/privacy.md names, or remove the section [privacy]"
+                "use one that docs/privacy.md names, or remove the section [privacy]"
             )
     if privacy.bits not in (32, 64):
         raise UserError(f"privacy.bits: {privacy.bits} is not supported; use 32 or 64")

@@ -19,7 +19,6 @@ from areabench.engine.events import State
 from areabench.experiment.experiment import Experiment, Record
 from areabench.experiment.labels import contender_labels, describe_data, flatten, titles, without_step_size, word
 from areabench.methods import METHODS
-from areabench.methods.area import Area
 from areabench.methods.base import MethodSettings
 from areabench.methods.criteria import AggregationSettings, EveryUpdates
 from areabench.results.cells import Cell
@@ -259,8 +258,8 @@ def _grouped(
 def setting_of(experiment: Experiment) -> Experiment:
     """What runs of a comparison share: all but method, aggregation, rates, record, seed, name, module folders."""
     return replace(
-        experiment, method=Area(step_size=1.0), aggregation=EveryUpdates(), rates=UniformRates(), record=Record(),
-        seed=0, name="", module_folders=None,
+        experiment, method=MethodSettings(step_size=1.0), aggregation=EveryUpdates(), rates=UniformRates(),
+        record=Record(), seed=0, name="", module_folders=None,
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def server_rate(experiment: Experiment, rates: Rates) -> float:
     if experiment.method.drawn_per_round is not None:
         raise UserError(
             f'method.name: "{experiment.method.name}" steps when its round is full; the theorems are about AREA, '
-            'choose "area"'
+            "choose a method that steps as [aggregation] says"
         )
     if experiment.method.steps_each_update:  # whatever the criterion
         return float(rates.sum())
