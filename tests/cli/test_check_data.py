@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.answers import answer, record
 
-from areabench.cli.main import main
 from areabench.engine.data import ClassCount, absurd_loss, describe
 from areabench.problems.datasets import Dataset
 
@@ -32,12 +31,16 @@ horizon_s = 0.2
 """
 
 
-def table(folder: Path, factor: float, **arrays: Any) -> str:
-    """An experiment on twelve samples of two features, which are multiplied by a factor."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("table.toml").write_text(TOML)
+
+
+def save_table(factor: float = 1.0, **arrays: Any) -> None:
+    """Twelve samples of two features, which are multiplied by a factor, of three classes."""
     features = factor * np.linspace(-1, 1, 24).reshape(12, 2)
-    np.savez(folder / "table.npz", **{"x": features, "y": np.arange(12, dtype=np.int8) % 3, **arrays})
-    (folder / "table.toml").write_text(TOML)
-    return str(folder / "table.toml")
+    np.savez("table.npz", **{"x": features, "y": np.arange(12, dtype=np.int8) % 3, **arrays})
 
 
 def test_a_summary_counts_classes_and_scales_the_range() -> None:
@@ -50,42 +53,30 @@ def test_a_summary_counts_classes_and_scales_the_range() -> None:
     assert found.lowest_target is None
 
 
-def test_check_prints_what_the_data_are_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table(tmp_path, 1.0)
-    assert main(["check", path]) == 0
-    said = capsys.readouterr()
+def test_check_prints_what_the_data_are_like() -> None:
+    save_table()
+    said = answer("check table.toml")
     assert "\n# table.npz: 10 training and 2 test samples\n" in said.out
     assert "\n# 2 features, float64; inputs of a model from -1 to 1\n" in said.out
     assert "# 3 classes, with training + test samples: 0 (" in said.out
     assert said.err == ""
-    assert main(["check", path, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["data"]["train_samples"] == 10
+    assert record("check table.toml")["data"]["train_samples"] == 10
 
 
-def test_check_prints_the_range_of_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table(tmp_path, 1.0, y=np.full(12, 2.5))
-    assert main(["check", path, "--set", "data.task=regression", "--set", "problem.name=regression"]) == 0
-    assert "# targets from 2.5 to 2.5\n" in capsys.readouterr().out
+def test_targets_that_are_far_from_zero_are_warned_of() -> None:
+    save_table(y=np.full(12, 2.5))
+    regression = "check table.toml --set data.task=regression --set problem.name=regression"
+    assert "# targets from 2.5 to 2.5\n" in answer(regression).out
+    save_table(y=1000 + np.arange(12.0))
+    assert "the loss at the start is" in answer(regression).err
+    assert answer(regression, "--set", "data.standardise=true").err == ""
 
 
 @pytest.mark.parametrize(("factor", "warned"), [(1.0, False), (1e5, True)])
-def test_an_absurd_first_loss_is_warned_of(
-    factor: float, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = table(tmp_path, factor)
-    for words in (["check", path], ["simulate", path, "-o", "run.h5"]):
-        assert main(words) == 0
-        assert ("the loss at the start is" in capsys.readouterr().err) == warned
-
-
-def test_targets_that_are_far_from_zero_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table(tmp_path, 1.0, y=1000 + np.arange(12.0))
-    words = ["check", path, "--set", "data.task=regression", "--set", "problem.name=regression"]
-    assert main(words) == 0
-    assert "the loss at the start is" in capsys.readouterr().err
-    assert main([*words, "--set", "data.standardise=true"]) == 0
-    assert capsys.readouterr().err == ""
+@pytest.mark.parametrize("command", ["check table.toml", "simulate table.toml -o run.h5"])
+def test_an_absurd_first_loss_is_warned_of(command: str, factor: float, warned: bool) -> None:
+    save_table(factor)
+    assert ("the loss at the start is" in answer(command).err) == warned
 
 
 def test_what_is_absurd() -> None:
