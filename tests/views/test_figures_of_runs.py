@@ -32,13 +32,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from areabench.results.rounds import (
-    Round,
-    ServerStep,
-    lanes_of,
-    rounds_between,
-    steps_between,
-)
+from areabench.results.rounds import Round, ServerStep, lanes_of, rounds_between, steps_between
 from areabench.views import figures
 from areabench.views.figures.diagnosis import draw_participation
 from areabench.views.figures.style import entitle
@@ -105,20 +99,14 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 def overhanging(figure: Figure) -> list[str]:
     """Texts that are not wholly inside the figure once it is laid out; numbers at an axis may be cut by its ends."""
     figure.draw_without_rendering()
-    right, top, sides = (
-        figure.bbox.x1 + 1,
-        figure.bbox.y1 + 1,
-        [side for axes in figure.axes for side in (axes.xaxis, axes.yaxis)],
-    )
-    numbers = {id(label) for side in sides for tick in (*side.majorTicks, *side.minorTicks) for label in _labels(tick)}
+    sides = [side for axes in figure.axes for side in (axes.xaxis, axes.yaxis)]
+    ticks: list[Any] = [tick for side in sides for tick in (*side.majorTicks, *side.minorTicks)]
+    numbers = {id(label) for tick in ticks for label in (tick.label1, tick.label2)}
     found: list[Any] = figure.findobj(Text)
     texts = [text for text in found if id(text) not in numbers and text.get_visible() and text.get_text().strip()]
+    whole = figure.bbox.padded(1)
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
-    return [words for words, box in boxes if box.x0 < -1 or box.y0 < -1 or box.x1 > right or box.y1 > top]
-
-
-def _labels(tick: Any) -> tuple[Text, Text]:
-    return tick.label1, tick.label2
+    return [words for words, box in boxes if not (whole.contains(*box.p0) and whole.contains(*box.p1))]
 
 
 # ---------------------------------------------------------------------------------------------------- timeline
@@ -133,30 +121,27 @@ def test_rounds_of_a_run_by_hand(two: Run) -> None:
         Round(client=0, begin_s=1.5, end_s=2.0, base_version=1, staleness=1, used=True),
     ]
     assert steps_between(two.events_array, 0.0, 2.2) == [ServerStep(1.0, 1), ServerStep(1.5, 2)]
-
-
-def test_a_window_has_the_rounds_that_overlap_it(two: Run) -> None:
+    # A window has the rounds that overlap it.
     shown = rounds_between(two.events_array, 0.6, 1.4)
     assert [(one.client, one.end_s) for one in shown] == [(0, 1.0), (1, 1.25), (0, 1.5)]
     assert steps_between(two.events_array, 0.6, 1.4) == [ServerStep(1.0, 1)]
 
 
-def test_an_update_that_was_refused_is_shown_as_not_used() -> None:
+@pytest.mark.parametrize("kinds", [(Kind.REFUSED, Kind.LOST), (Kind.CANCELLED, Kind.NO_STEP)])
+def test_a_round_whose_update_was_refused_or_order_cancelled_is_not_used(kinds: tuple[Kind, Kind]) -> None:
     events = np.zeros(2, EVENT)
-    events["kind"], events["time_s"], events["realised_delay_s"] = [Kind.REFUSED, Kind.LOST], [1.0, 2.0], [0.25, 0.0]
-    assert rounds_between(events, 0.0, 3.0) == [Round(0, 0.75, 1.0, 0, 0, used=False)]
-
-
-def test_a_round_whose_order_was_cancelled_ends_there_and_is_not_used() -> None:
-    events = np.zeros(2, EVENT)
-    events["kind"], events["time_s"], events["realised_delay_s"] = [Kind.CANCELLED, Kind.NO_STEP], 1.0, [0.25, 0.0]
+    events["kind"] = kinds
+    events["time_s"] = 1.0
+    events["realised_delay_s"] = [0.25, 0.0]
     assert rounds_between(events, 0.0, 3.0) == [Round(0, 0.75, 1.0, 0, 0, used=False)]
     assert steps_between(events, 0.0, 3.0) == []
 
 
 def test_a_round_begins_before_its_delay_and_its_wait_in_the_queue() -> None:
     events = np.zeros(2, EVENT)
-    events["time_s"], events["realised_delay_s"], events["queue_s"] = [1.0, 2.0], [0.25, 1.5], [0.5, 0.75]
+    events["time_s"] = [1.0, 2.0]
+    events["realised_delay_s"] = [0.25, 1.5]
+    events["queue_s"] = [0.5, 0.75]
     assert [one.begin_s for one in rounds_between(events, 0.0, 3.0)] == [0.25, 0.0]  # nothing begins before the run
 
 
@@ -184,13 +169,9 @@ def test_expected_and_served_of_fixed_delays(two: Run) -> None:
     assert found.clients["expected"].tolist() == [4, 1]  # floor of 2·2.2 and of 0.8·2.2
     axes = figures.participation(two).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "0"]  # the one that sends least first
-    expected, inside = axes.lines[0], axes.lines[1]
-    assert np.asarray(expected.get_ydata()).tolist() == [1, 4]
-    assert np.asarray(inside.get_ydata()).tolist() == [1, 4]
-
-
-def test_a_client_outside_its_interval_is_crossed(two: Run) -> None:
-    found = diagnosis_of(two)
+    expected, inside = axes.lines[:2]
+    assert np.asarray(expected.get_ydata()).tolist() == np.asarray(inside.get_ydata()).tolist() == [1, 4]
+    # A client outside its interval is crossed.
     found.clients["served"] = [9, 1]
     figure = draw_participation(found, two.experiment, 3.3)
     assert np.asarray(figure.axes[0].lines[2].get_ydata()).tolist() == [9]
@@ -200,23 +181,17 @@ def test_a_client_outside_its_interval_is_crossed(two: Run) -> None:
 # ---------------------------------------------------------------------------------------------------- all of them
 
 
-def test_every_figure_of_runs_fits_its_width(two: Run) -> None:
-    drawn: list[Callable[..., Figure]] = [figures.timeline, figures.participation, figures.quality, figures.staleness]
-    for width, wide in (("column", 3.3), ("page", 6.9)):
-        for draw in drawn:
-            figure = draw(two, width=width)
-            assert figure.get_figwidth() == wide
-            assert overhanging(figure) == []
-
-
-def test_every_figure_of_sweeps_fits_its_width(swept: Sweep, tmp_path: Path) -> None:
-    drawn: list[Callable[..., Figure]] = [figures.quality_over_time, figures.step_size_sensitivity]
-    drawn += [figures.staleness, figures.time_to_target]
+@pytest.mark.parametrize(("width", "wide"), [("column", 3.3), ("page", 6.9)])
+def test_every_figure_fits_its_width(width: str, wide: float, two: Run, swept: Sweep, tmp_path: Path) -> None:
+    of_runs: list[Callable[..., Figure]] = [figures.timeline, figures.participation, figures.quality, figures.staleness]
+    of_sweeps: list[Callable[..., Figure]] = [figures.quality_over_time, figures.step_size_sensitivity]
+    of_sweeps += [figures.staleness, figures.time_to_target, figures.reached_over_time, figures.performance_profile]
+    drawn = [draw(two, width=width) for draw in of_runs] + [draw(swept, width=width) for draw in of_sweeps]
     with open_run(swept.results[0].path) as run:
-        for width in ("column", "page"):
-            pictures = [draw(swept, width=width) for draw in drawn]
-            pictures.append(figures.class_shares(run, cache=tmp_path, width=width))
-            assert [overhanging(figure) for figure in pictures] == [[]] * 5
+        drawn.append(figures.class_shares(run, cache=tmp_path, width=wide))
+    for figure in drawn:
+        assert figure.get_figwidth() == wide
+        assert overhanging(figure) == []
 
 
 def test_table_has_the_means_of_the_frame(swept: Sweep) -> None:
@@ -248,10 +223,7 @@ def test_errors_say_what_to_give(two: Run, swept: Sweep, record: Callable[[Exper
     silent = record(parse_experiment(TWO, overrides=("record.events=false",)))
     wide: Any = "wide"
     wrong: list[tuple[Callable[[], object], str]] = [
-        (
-            lambda: figures.quality(two, width=wide),
-            "width 'wide': must be from 2.5 to 20 inches; give a number, or one",
-        ),
+        (lambda: figures.quality(two, width=wide), "width 'wide': must be from 2.5 to 20 inches; give a number, or"),
         (lambda: figures.quality(two, width=50), "width 50: must be"),
         (lambda: figures.quality([]), "there is no run to draw"),
         (lambda: figures.staleness(swept, page=3), "page 3: must be from 0 to 0"),
