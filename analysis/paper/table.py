@@ -16,7 +16,8 @@ from areabench.results.statistics import Spread
 from areabench.results.table import CELL_COLUMNS, CellValues, cell_values
 from areabench.runfile.read import frame_of
 from areabench.sweeps.read import Sweep
-from areabench.views.tables.forms import Group, Sheet, TableCell
+from areabench.views.styled import RULE
+from areabench.views.tables.forms import Sheet, TableCell
 from areabench.views.tables.sheets import (
     has_gaps,
     own_notes,
@@ -25,7 +26,7 @@ from areabench.views.tables.sheets import (
     rho_word,
     shared_notes,
     step_size_cell,
-    trials_cell,
+    trials_word,
     with_sign,
 )
 
@@ -62,12 +63,14 @@ def paper_sheet(comparison: Comparison) -> Sheet:
     columns += ["loss", "paper", "in range", "Δ"]
     if has_gaps(comparison):
         columns.append("trials")
-    groups = [
-        Group(tuple(_row(comparison, entry.label, cell) for entry in row for cell in entry.cells), rates.describe())
-        for rates, row in comparison.rows.items()
-    ]
+    rows: list[tuple[TableCell, ...]] = []
+    for rates, entries in comparison.rows.items():
+        if rows:
+            rows.append(RULE)
+        rows.append((TableCell(rates.describe()),))
+        rows += [_row(comparison, entry.label, cell) for entry in entries for cell in entry.cells]
     notes = (*notes_for_all(comparison), *notes_of(comparison))
-    return Sheet(comparison.heading, comparison.sweep, (), tuple(columns), tuple(groups), notes)
+    return Sheet(comparison.heading, comparison.sweep, (), tuple(columns), tuple(rows), notes)
 
 
 def notes_for_all(comparison: Comparison) -> tuple[str, ...]:
@@ -86,9 +89,10 @@ def notes_of(comparison: Comparison) -> tuple[str, ...]:
 def _row(comparison: Comparison, label: str, cell: Cell) -> tuple[TableCell, ...]:
     accuracy, loss = quality_cells(comparison, cell, "range")
     beside = beside_paper(cell)
+    trials = [TableCell(trials_word(cell))] if has_gaps(comparison) else []
     return (
         TableCell(label, kind="method"), step_size_cell(cell), rho_cell(comparison, cell, "range"), *_rho(beside),
-        accuracy, *_quality(beside, "accuracy"), loss, *_quality(beside, "loss"), *trials_cell(comparison, cell),
+        accuracy, *_quality(beside, "accuracy"), loss, *_quality(beside, "loss"), *trials,
     )  # fmt: skip
 
 

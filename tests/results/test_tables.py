@@ -27,9 +27,8 @@ from areabench.results.statistics import Spread
 from areabench.results.table import CELL_COLUMNS, cell_values, sweep_table
 from areabench.sweeps.read import Result
 from areabench.timing.rates import NormalRates, UniformRates
-from areabench.views.styled import Heading
+from areabench.views.styled import RULE, Heading
 from areabench.views.tables.forms import (
-    Group,
     Sheet,
     TableCell,
     as_csv,
@@ -233,7 +232,7 @@ def test_a_method_without_kept_step_size_has_an_empty_row_and_a_note() -> None:
     results = [run(Area(step_size=1.0), seed, state=State.DIVERGED) for seed in (1, 2)]
     (built,) = comparisons_of(sweep_of(results), named_rule("best", "loss"))
     assert ([method.label for method in built.methods], lines_of(built)) == (["AREA"], [])
-    assert [entry.value for entry in plain_sheet(built).groups[0].rows[0]] == ["AREA", *"––––"]
+    assert [entry.value for entry in plain_sheet(built).rows[0]] == ["AREA", *"––––"]
     assert "AREA: the rule keeps no step size" in as_text(plain_sheet(built))
 
 
@@ -307,7 +306,7 @@ def test_differences_from_the_best_are_paired_by_seed() -> None:
     assert (apart.pairs, apart.mean, apart.p) == (6, -11.0, 2 / 2**6)
     sheet = difference_sheet(built)
     assert sheet is not None
-    assert [row[2].value for row in sheet.groups[0].rows] == ["best mean", "-11.00"]
+    assert [row[2].value for row in sheet.rows[1:]] == ["best mean", "-11.00"]
     assert "p" in sheet.columns
 
 
@@ -334,9 +333,11 @@ SHEET = Sheet(
     label="a_b",
     headings=(Heading("", 1), Heading("λ = 10", 2)),
     columns=("method", "α", "loss"),
-    groups=(
-        Group(((METHOD, TableCell("100", kind="step size"), TableCell("0.50", " (0.40 – 0.60)", is_bold=True)),)),
-        Group(((TableCell("x|y"), TableCell("0.01", kind="step size"), TableCell(">1")),), "rates"),
+    rows=(
+        (METHOD, TableCell("100", kind="step size"), TableCell("0.50", " (0.40 – 0.60)", is_bold=True)),
+        RULE,
+        (TableCell("rates"),),
+        (TableCell("x|y"), TableCell("0.01", kind="step size"), TableCell(">1")),
     ),
     notes=("ρ is known",),
 )

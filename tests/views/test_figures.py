@@ -20,10 +20,7 @@ from areabench.experiment.experiment import Clients, Record, Stop
 from areabench.experiment.labels import method_colour
 from areabench.methods import METHODS
 from areabench.methods.area import Area
-from areabench.methods.base import MethodSettings
 from areabench.methods.criteria import EveryUpdates
-from areabench.methods.fedbuff import FedBuff
-from areabench.methods.own import OwnMethod
 from areabench.problems.data.mnist import Mnist
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.quadratic import Quadratic
@@ -56,7 +53,7 @@ NAN = math.nan
 
 
 def result(
-    method: str | MethodSettings = "area",
+    method: str = "area",
     step_size: float = 1.0,
     seed: int = 0,
     accuracy: Sequence[float] = (10.0, 50.0, 80.0),
@@ -67,9 +64,8 @@ def result(
     **changes: Any,
 ) -> Result:
     """A run with snapshots at 0, 1, 2, ... s."""
-    settings = METHODS[method](step_size=step_size) if isinstance(method, str) else method
     state = State.DIVERGED if diverged else State.DONE
-    experiment = replace(EXPERIMENT, method=settings, seed=seed, **changes)
+    experiment = replace(EXPERIMENT, method=METHODS[method](step_size=step_size), seed=seed, **changes)
     return made(experiment, range(len(accuracy)), accuracy, loss, state, staleness=counts(staleness))
 
 
@@ -101,7 +97,6 @@ def sensitivity(*results: Result, **options: Any) -> Figure:
 
 SMALL: dict[str, Any] = {"clients": Clients(count=4), "split": Iid()}
 FINER = Record(interval_s=0.05)
-OWN = OwnMethod(name="mine:make", step_size=1.0)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +104,12 @@ OWN = OwnMethod(name="mine:make", step_size=1.0)
     [
         ([result("s-fedavg"), result("area", 3.0), result("area", 0.1)], [""], ["AREA", "S-FedAvg"]),
         ([result(seed=1), result(seed=2), result("fedbuff", seed=1)], [""], ["AREA", "FedBuff"]),
-        ([result("fedbuff"), result(name="own", module_folders=("/there",), method=OWN)], [""], ["FedBuff", "make"]),
         ([result(), result(**SMALL), result(**SMALL, delays=ExponentialDelays(per="step"))],
          ["-n128-M50-dirichlet-perround", "-n4-M1-iid-perround", "-n4-M1-iid-perstep"], ["AREA"]),
         ([result(), result(split=Dirichlet(concentration=0.5)), result(split=Iid())],
          ["-dirichlet-concentration0.1", "-dirichlet-concentration0.5", "-iid"], ["AREA"]),
         ([result(), result("fedbuff", aggregation=EveryUpdates(updates=8))], [""],
          ["AREA (Δ = 4)", "FedBuff (Δ = 8)"]),
-        ([result("fedbuff"), result(method=FedBuff(step_size=1.0, server_step_size=0.5))], [""],
-         ["FedBuff (server_step_size = none)", "FedBuff (server_step_size = 0.5)"]),
         # What is recorded makes another page only of one run made twice.
         ([result(), result("fedbuff", record=FINER), result(seed=2, record=FINER)], [""], ["AREA", "FedBuff"]),
         ([result(), result(record=FINER)], ["-interval_s0.1", "-interval_s0.05"], ["AREA"]),

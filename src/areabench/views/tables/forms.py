@@ -38,22 +38,14 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Rows between two rules, with a line of their own above them where they need one."""
-
-    rows: tuple[tuple[TableCell, ...], ...]
-    heading: str = ""
-
-
-@dataclass(frozen=True)
 class Sheet:
-    """A table of words."""
+    """A table of words. A row without cells is a rule; one of a single cell is a heading of the rows below it."""
 
     title: str
     label: str  # for references in LaTeX
     headings: tuple[Heading, ...]  # above the columns; none, or together as wide as the table
     columns: tuple[str, ...]
-    groups: tuple[Group, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     notes: tuple[str, ...]
 
 
@@ -62,12 +54,8 @@ class Sheet:
 
 def as_text(sheet: Sheet) -> Styled:
     """For a terminal; the best values carry a star, tied ones a tilde."""
-    rows: list[Sequence[str]] = [[_text(column) for column in sheet.columns]]
-    for group in sheet.groups:
-        rows.append(RULE)
-        if group.heading:
-            rows.append((_text(group.heading),))
-        rows += [[_text_cell(cell) for cell in row] for row in group.rows]
+    rows: list[Sequence[str]] = [[_text(column) for column in sheet.columns], RULE]
+    rows += [[_text_cell(cell) for cell in row] for row in sheet.rows]
     headings = [Heading(_text(heading.text), heading.columns) for heading in sheet.headings]
     notes = [_text(note) for note in sheet.notes]
     return joined([Styled((_text(sheet.title), HEADING)), "", *align([*rows, RULE], headings), *notes])
@@ -78,10 +66,12 @@ def _text(words: str) -> str:
 
 
 def _text_cell(cell: TableCell) -> Styled:
+    value = _text(cell.value)
     if cell.kind == "method":
-        return method_word(_text(cell.value))
-    value = (f"{_text(cell.value)}*", BEST) if cell.is_bold else _text(cell.value) + "~" * cell.is_tied
-    return Styled(value, _text(cell.tail))
+        return method_word(value)
+    if cell.is_bold:
+        return Styled((f"{value}*", BEST), _text(cell.tail))
+    return Styled(value + "~" * cell.is_tied + _text(cell.tail))
 
 
 # ---------------------------------------------------------------------------------------------------- Markdown
@@ -92,16 +82,20 @@ def as_markdown(sheet: Sheet, level: int = 2) -> str:
     columns = [markdown(column) for column in sheet.columns]
     start = 0
     for heading in sheet.headings:
-        columns[start] = f"{markdown(heading.text)}: {columns[start]}" if heading.text else columns[start]
+        if heading.text:
+            columns[start] = f"{markdown(heading.text)}: {columns[start]}"
         start += heading.columns
-    lines = [markdown_line(columns), markdown_line(["---", *("---:" for _ in columns[1:])])]
-    for group in sheet.groups:
-        if group.heading:
-            lines.append(markdown_line([f"**{markdown(group.heading)}**", *("" for _ in columns[1:])]))
-        lines += [markdown_line([markdown_cell(cell) for cell in row]) for row in group.rows]
-    notes = "".join(f"- {markdown(note)}\n" for note in sheet.notes)
-    table = "\n".join(lines) + "\n"
-    return f"{'#' * level} {markdown(sheet.title)}\n\n{table}" + (f"\n{notes}" if notes else "")
+    empty = [""] * (len(columns) - 1)
+    lines = [f"{'#' * level} {markdown(sheet.title)}", "", markdown_line(columns)]
+    lines.append(markdown_line(["---", *("---:" for _ in empty)]))
+    for row in sheet.rows:
+        if len(row) == 1:
+            lines.append(markdown_line([f"**{markdown(row[0].value)}**", *empty]))
+        elif row:
+            lines.append(markdown_line([markdown_cell(cell) for cell in row]))
+    if sheet.notes:
+        lines += ["", *(f"- {markdown(note)}" for note in sheet.notes)]
+    return "\n".join([*lines, ""])
 
 
 def markdown(words: str) -> str:
@@ -125,12 +119,6 @@ def markdown_line(cells: Sequence[str]) -> str:
 
 def as_latex(sheet: Sheet) -> str:
     r"""A floating table in the paper's style; needs \usepackage{booktabs}."""
-    body = []
-    for group in sheet.groups:
-        body.append(r"\midrule")
-        if group.heading:
-            body.append(rf"\multicolumn{{{len(sheet.columns)}}}{{l}}{{\textit{{{latex(group.heading)}}}}} \\")
-        body += [_latex_line(map(_latex_cell, row)) for row in group.rows]
     caption = " ".join([f"{latex(sheet.title)}.", *(f"{latex(note)}." for note in sheet.notes)])
     lines = [
         r"% needs \usepackage{booktabs}",
@@ -138,16 +126,35 @@ def as_latex(sheet: Sheet) -> str:
         r"\centering",
         rf"\begin{{tabular}}{{l{'r' * (len(sheet.columns) - 1)}}}",
         r"\toprule",
-        *_latex_headings(sheet.headings),
-        _latex_line(map(latex, sheet.columns)),
-        *body,
+    ]
+    if sheet.headings:
+        words = []
+        rules = []
+        start = 1
+        for heading in sheet.headings:
+            word = ""
+            if heading.text:
+                word = rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}"
+                rules.append(rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}")
+            words.append(word)
+            start += heading.columns
+        lines += [_latex_line(words), " ".join(rules)]
+    lines += [_latex_line(map(latex, sheet.columns)), r"\midrule"]
+    for row in sheet.rows:
+        if not row:
+            lines.append(r"\midrule")
+        elif len(row) == 1:
+            lines.append(rf"\multicolumn{{{len(sheet.columns)}}}{{l}}{{\textit{{{latex(row[0].value)}}}}} \\")
+        else:
+            lines.append(_latex_line(map(_latex_cell, row)))
+    lines += [
         r"\bottomrule",
         r"\end{tabular}",
         rf"\caption{{{caption}}}",
         rf"\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', sheet.label)}}}",
         r"\end{table}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, ""])
 
 
 def latex(words: str) -> str:
@@ -155,34 +162,17 @@ def latex(words: str) -> str:
     return "".join(_LATEX_SYMBOLS.get(letter, letter) for letter in words)
 
 
-def _latex_headings(headings: Sequence[Heading]) -> list[str]:
-    words, rules = [], []
-    start = 1
-    for heading in headings:
-        if heading.text:
-            words.append(rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}")
-            rules.append(rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}")
-        else:
-            words.append("")
-        start += heading.columns
-    return [_latex_line(words), " ".join(rules)] if headings else []
-
-
 def _latex_cell(cell: TableCell) -> str:
-    value = _latex_step_size(cell.value) if cell.kind == "step size" else latex(cell.value)
+    value = latex(cell.value)
+    if cell.kind == "step size" and _POWER_OF_TEN.fullmatch(cell.value):  # as in the paper
+        value = f"$10^{{{round(math.log10(float(cell.value)))}}}$"
     if cell.kind == "method" and value:
         value = rf"\textsc{{{value}}}"
-    if cell.is_bold or cell.is_tied:
-        value = rf"\{'textbf' if cell.is_bold else 'textit'}{{{value}}}"
+    if cell.is_bold:
+        value = rf"\textbf{{{value}}}"
+    elif cell.is_tied:
+        value = rf"\textit{{{value}}}"
     return value + latex(cell.tail)
-
-
-def _latex_step_size(value: str) -> str:
-    """A power of ten as in the paper, any other number as it is."""
-    if not _POWER_OF_TEN.fullmatch(value):
-        return latex(value)
-    exponent = len(value) - 1 if "." not in value else 2 - len(value)
-    return f"$10^{{{exponent}}}$"
 
 
 def _latex_line(cells: Iterable[str]) -> str:
@@ -193,21 +183,19 @@ def _latex_line(cells: Iterable[str]) -> str:
 
 
 def as_csv(columns: Sequence[str], cells: Iterable[CellValues]) -> str:
-    """Cells by column. Empty: there is no such number."""
+    """Cells by column. Empty: there is no such number. Numbers are the shortest texts that read back as the same."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
     for values in cells:
-        writer.writerow([_csv_word(name, value) for name, value in values.items()])
+        words: list[object] = []
+        for name, value in values.items():
+            if isinstance(value, bool):
+                value = "yes" if value else "no"
+            elif name.endswith("rho") and value == math.inf:
+                value = ">1"
+            elif isinstance(value, float):
+                value = repr(float(value)) if math.isfinite(value) else ""
+            words.append(value)  # None is empty
+        writer.writerow(words)
     return buffer.getvalue()
-
-
-def _csv_word(name: str, value: object) -> object:
-    """A value as CSV has it: a number as the shortest text that reads back as the same."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name.endswith("rho") and value == math.inf:
-        return ">1"
-    if isinstance(value, float):
-        return repr(float(value)) if math.isfinite(value) else ""
-    return "" if value is None else value

@@ -3,55 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 from areabench.experiment.experiment import Experiment
 from areabench.results.cells import Cell
-from areabench.results.grouping import Comparison, Entry
+from areabench.results.grouping import Comparison
 from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.statistics import DECIMALS, Spread, SpreadName, fewest_trials
-from areabench.views.styled import Heading, number
-from areabench.views.tables.forms import Group, Sheet, TableCell
+from areabench.views.styled import RULE, Heading, number
+from areabench.views.tables.forms import Sheet, TableCell
 
 _NOTHING = "–"
 
 
 def sheets_of(comparison: Comparison, spread: SpreadName = "interval") -> list[Sheet]:
     """The table, and with intervals the differences from the best."""
-    plain = plain_sheet(comparison, spread)
-    apart = difference_sheet(comparison) if spread == "interval" else None
-    return [plain] if apart is None else [plain, apart]
+    sheets = [plain_sheet(comparison, spread)]
+    if spread == "interval" and (apart := difference_sheet(comparison)) is not None:
+        sheets.append(apart)
+    return sheets
 
 
 def plain_sheet(comparison: Comparison, spread: SpreadName = "interval") -> Sheet:
     """The table: one block of columns per rates setting."""
     block = ["α", "ρ", "test accuracy %", "loss"]
-    if has_gaps(comparison):
+    has_trials = has_gaps(comparison)
+    if has_trials:
         block.append("trials")
     rates = [Heading(rates.describe(), len(block)) for rates in comparison.rows]
-    groups = []
-    for entry in comparison.methods:  # which is named in its first line; one empty line where nothing is kept
+    rows: list[tuple[TableCell, ...]] = []
+    for entry in comparison.methods:
+        if rows:
+            rows.append(RULE)
         name = TableCell(entry.label, kind="method")
-        rows = []
-        for line in comparison.lines(entry.setting) or [(None,) * len(rates)]:
-            rows.append((name, *(each for cell in line for each in _block(comparison, cell, spread, len(block)))))
-            name = TableCell()
-        groups.append(Group(tuple(rows)))
+        for line in comparison.lines(entry.setting) or [(None,) * len(rates)]:  # an empty one where nothing is kept
+            row = [name]
+            for cell in line:
+                if cell is None:
+                    row += [TableCell(_NOTHING)] * len(block)
+                else:
+                    row += [step_size_cell(cell), rho_cell(comparison, cell, spread)]
+                    row += quality_cells(comparison, cell, spread)
+                    if has_trials:
+                        row.append(TableCell(trials_word(cell)))
+            rows.append(tuple(row))
+            name = TableCell()  # a method is named in its first line
     return Sheet(
         title=comparison.heading,
         label=comparison.sweep,
         headings=(Heading("", 1), *rates),
         columns=("method", *(block * len(rates))),
-        groups=tuple(groups),
+        rows=tuple(rows),
         notes=(*shared_notes(comparison, spread), *own_notes(comparison)),
     )
-
-
-def _block(comparison: Comparison, cell: Cell | None, spread: SpreadName, width: int) -> Sequence[TableCell]:
-    if cell is None:
-        return [TableCell(_NOTHING)] * width
-    return [step_size_cell(cell), rho_cell(comparison, cell, spread), *quality_cells(comparison, cell, spread),
-            *trials_cell(comparison, cell)]  # fmt: skip
 
 
 def difference_sheet(comparison: Comparison) -> Sheet | None:
@@ -66,34 +69,31 @@ def difference_sheet(comparison: Comparison) -> Sheet | None:
     ]
     if "rho" in qualities:
         notes.append("ρ: trials that did not reach the target count as the horizon")
+    rows: list[tuple[TableCell, ...]] = []
+    for rates, entries in comparison.rows.items():
+        if rows:
+            rows.append(RULE)
+        rows.append((TableCell(rates.describe()),))
+        for entry in entries:
+            for cell in entry.cells:
+                row = [TableCell(entry.label, kind="method"), step_size_cell(cell)]
+                for quality in qualities:
+                    rank = comparison.rank(cell, quality)
+                    apart = rank.difference
+                    if apart is None:
+                        row += [TableCell("best mean" if rank.is_reference else _NOTHING), TableCell()]
+                    else:
+                        row.append(TableCell(with_sign(apart.mean), _between(apart.low, apart.high, "+")))
+                        row.append(TableCell("<0.001" if apart.p < 0.001 else f"{apart.p:.3f}"))
+                rows.append(tuple(row))
     return Sheet(
         title=f"{comparison.heading}: differences from the best",
         label=f"{comparison.sweep}-differences",
         headings=(),
         columns=("method", "α", *(word for each in qualities for word in (f"Δ {words[each]}", "p"))),
-        groups=tuple(
-            Group(tuple(_difference_rows(comparison, row, qualities)), rates.describe())
-            for rates, row in comparison.rows.items()
-        ),
+        rows=tuple(rows),
         notes=(*notes, *_power_notes(comparison)),
     )
-
-
-def _difference_rows(
-    comparison: Comparison, row: Sequence[Entry], qualities: Sequence[RankedQuality]
-) -> Iterator[tuple[TableCell, ...]]:
-    for entry in row:
-        for cell in entry.cells:
-            cells = [TableCell(entry.label, kind="method"), step_size_cell(cell)]
-            for quality in qualities:
-                rank = comparison.rank(cell, quality)
-                apart = rank.difference
-                if apart is None:
-                    cells += [TableCell("best mean" if rank.is_reference else _NOTHING), TableCell()]
-                else:
-                    value = TableCell(with_sign(apart.mean), _between(apart.low, apart.high, "+"))
-                    cells += [value, TableCell("<0.001" if apart.p < 0.001 else f"{apart.p:.3f}")]
-            yield tuple(cells)
 
 
 def _power_notes(comparison: Comparison) -> list[str]:
@@ -143,11 +143,6 @@ def step_size_cell(cell: Cell) -> TableCell:
     return TableCell(cell.point, kind="step size")
 
 
-def trials_cell(comparison: Comparison, cell: Cell) -> list[TableCell]:
-    """The column of trials, where the table has it."""
-    return [TableCell(trials_word(cell))] if has_gaps(comparison) else []
-
-
 def has_gaps(comparison: Comparison) -> bool:
     """Whether trials are missing or diverged, so that a column says how many there are."""
     return any(cell.diverged or cell.missing for cell in comparison.cells)
@@ -155,9 +150,12 @@ def has_gaps(comparison: Comparison) -> bool:
 
 def trials_word(cell: Cell) -> str:
     """How many of the planned trials there are, and how many of them diverged."""
-    done = len(cell.results)
-    words = str(done) if done == cell.planned else f"{done} of {cell.planned}"
-    return words + (f", {cell.diverged} diverged" if cell.diverged else "")
+    words = str(len(cell.results))
+    if cell.missing:
+        words += f" of {cell.planned}"
+    if cell.diverged:
+        words += f", {cell.diverged} diverged"
+    return words
 
 
 def after_mean(spread: Spread, which: SpreadName) -> str:
