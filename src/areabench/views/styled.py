@@ -112,7 +112,7 @@ class Heading:
     columns: int
 
 
-RULE: tuple[str, ...] = ()  # a row that is a line of dashes
+RULE: tuple[()] = ()  # a row that is a line of dashes
 
 
 def align(
