@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.samples import CLASSES, FEATURES, blobs, parts
 
+from areabench.arrays import FLOAT32, Vector
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.experiment.experiment import Clients, Experiment, Stop
 from areabench.methods.area import Area
-from areabench.problems.base import Problem, ProblemSettings
+from areabench.problems import hinge, logistic
+from areabench.problems.base import ClientData, Problem, ProblemSettings
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.hinge import Hinge, HingeProblem
 from areabench.problems.logistic import Logistic, LogisticProblem
 from areabench.problems.median import Median
+from areabench.problems.minibatches import Minibatches
 from areabench.problems.optimum import KnownOptimum, LipschitzProblem, Optimum, SmoothProblem
 from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.problems.regression import Regression
@@ -59,7 +65,8 @@ def settings(request: pytest.FixtureRequest) -> Any:
 def trajectory(settings: ProblemSettings, local_steps: int, rounds: int, seed: int = 7) -> bytes:
     """Where a client is after some rounds."""
     problem = scenario(settings, local_steps, seed).problem
-    local, model = problem.local(2), problem.start()
+    local = problem.local(2)
+    model = problem.start()
     for _ in range(rounds):
         model = local.descend(model, 0.05)
     return model.tobytes()
@@ -91,7 +98,8 @@ def test_whole_rounds_lead_where_they_led_in_earlier_versions(settings: ProblemS
 @pytest.mark.parametrize("local_steps", [1, 2, 5])
 def test_three_steps_are_three_times_one_step(settings: ProblemSettings, local_steps: int) -> None:
     problem = scenario(settings, local_steps).problem
-    once, thrice, one, other = problem.local(1), problem.local(1), problem.start(), problem.start()
+    once, thrice = problem.local(1), problem.local(1)
+    one = other = problem.start()
     for _ in range(2):
         one = once.descend(one, 0.05, 3)
         for _ in range(3):
@@ -101,7 +109,8 @@ def test_three_steps_are_three_times_one_step(settings: ProblemSettings, local_s
 
 def test_no_steps_lead_nowhere_and_draw_nothing(settings: ProblemSettings) -> None:
     problem = scenario(settings, local_steps=2).problem
-    local, start = problem.local(1), problem.start()
+    local = problem.local(1)
+    start = problem.start()
     stayed = local.descend(start, 0.05, 0)
     assert stayed.tobytes() == start.tobytes()
     assert not np.shares_memory(stayed, start)
@@ -110,7 +119,8 @@ def test_no_steps_lead_nowhere_and_draw_nothing(settings: ProblemSettings) -> No
 
 def test_a_step_subtracts_the_gradient(settings: ProblemSettings) -> None:
     problem = scenario(settings, local_steps=2).problem
-    stepping, asked, model = problem.local(2), problem.local(2), problem.start()
+    stepping, asked = problem.local(2), problem.local(2)
+    model = problem.start()
     for _ in range(3):
         gradient = asked.gradient(model)
         after = stepping.descend(model, 0.5, 1)
@@ -119,25 +129,31 @@ def test_a_step_subtracts_the_gradient(settings: ProblemSettings) -> None:
         model = after
 
 
-def test_a_gradient_is_a_new_array_like_the_model(settings: ProblemSettings) -> None:
+@pytest.mark.parametrize(
+    "move", [lambda local, model: local.gradient(model), lambda local, model: local.descend(model, 0.5)]
+)
+def test_what_a_client_returns_is_new_and_like_the_model(
+    settings: ProblemSettings, move: Callable[[Any, Vector], Vector]
+) -> None:
     problem = scenario(settings).problem
     model = problem.start()
     model.flags.writeable = False
-    local = problem.local(0)
-    gradient = local.gradient(model)
-    kept = gradient.copy()
-    local.gradient(model)
-    problem.local(1).descend(model, 0.5)
-    assert gradient.tobytes() == kept.tobytes()
-    assert gradient.dtype == model.dtype
-    assert gradient.shape == model.shape
+    first = move(problem.local(0), model)
+    kept = first.copy()
+    assert not np.shares_memory(first, move(problem.local(1), model))
+    problem.evaluate([2 * model])
+    assert first.tobytes() == kept.tobytes() != model.tobytes()
+    assert model.tobytes() == problem.start().tobytes()
+    assert first.dtype == model.dtype == problem.dtype
+    assert first.shape == model.shape == (problem.dimension,)
 
 
-@pytest.mark.parametrize("steps", [1, 4, 7, 200])
+@pytest.mark.parametrize("steps", [1, 4, 6, 7, 200])
 def test_skipped_steps_draw_what_others_draw(settings: ProblemSettings, steps: int) -> None:
     """Also where they end in the middle of a round of three."""
     problem = scenario(settings, local_steps=3).problem
-    resumed, whole, start = problem.local(1), problem.local(1), problem.start()
+    resumed, whole = problem.local(1), problem.local(1)
+    start = problem.start()
     resumed.skip(steps)
     whole.descend(start, 0.05, steps)
     assert resumed.descend(start, 0.05, 2).tobytes() == whole.descend(start, 0.05, 2).tobytes()
@@ -146,7 +162,8 @@ def test_skipped_steps_draw_what_others_draw(settings: ProblemSettings, steps: i
 
 def test_steps_gradients_and_rounds_are_skipped_alike(settings: ProblemSettings) -> None:
     problem = scenario(settings, local_steps=5).problem
-    resumed, whole, start = problem.local(1), problem.local(1), problem.start()
+    resumed, whole = problem.local(1), problem.local(1)
+    start = problem.start()
     whole.descend(start, 0.05, 3)
     whole.gradient(start)
     whole.descend(start, 0.05)
@@ -155,30 +172,118 @@ def test_steps_gradients_and_rounds_are_skipped_alike(settings: ProblemSettings)
     assert resumed.descend(start, 0.05).tobytes() == whole.descend(start, 0.05).tobytes()
 
 
-def test_rounds_that_are_skipped_draw_what_others_draw(settings: ProblemSettings) -> None:
-    problem = scenario(settings, local_steps=3).problem
-    resumed, whole, start = problem.local(1), problem.local(1), problem.start()
-    resumed.skip(6)
-    third = [whole.descend(start, 0.05) for _ in range(3)][2]
-    np.testing.assert_array_equal(resumed.descend(start, 0.05), third)
-
-
-def test_descend_leaves_a_read_only_model_alone(settings: ProblemSettings) -> None:
-    problem = scenario(settings).problem
-    model = problem.start()
-    model.flags.writeable = False
-    moved = problem.local(0).descend(model, 0.5)
-    np.testing.assert_array_equal(model, problem.start())
-    assert not np.array_equal(moved, model)
-    assert not np.shares_memory(moved, problem.local(1).descend(model, 0.5))
-    assert moved.dtype == model.dtype == problem.dtype
-    assert moved.shape == model.shape == (problem.dimension,)
+# ---------------------------------------------------------------------------------------------------- evaluation
 
 
 def test_an_evaluation_without_loss_or_models(settings: ProblemSettings) -> None:
     problem = scenario(settings).problem
     assert np.isnan(problem.evaluate([problem.start()], with_loss=False).train_loss).all()
     assert len(problem.evaluate([]).train_loss) == 0
+
+
+def test_the_mean_of_the_clients_gradients_is_the_slope_of_the_loss(
+    settings: ProblemSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clients, who take all their samples for a mini-batch; against finite differences of the recorded loss."""
+
+    def all_samples(batches: Minibatches, count: int) -> Any:
+        return np.tile(np.resize(batches._samples, batches._shape[1]), (count, 1))
+
+    monkeypatch.setattr(Minibatches, "next_batches", all_samples)
+    held = ClientData(blobs(), parts()) if settings.takes_data else None
+    if isinstance(settings, TorchModule):
+        settings = LINEAR  # without kinks
+    if isinstance(settings, Quadratic):
+        settings = replace(settings, noise=0.0)
+    else:
+        settings = replace(settings, batch_size=9 if held is None else 30)  # type: ignore[call-arg]
+    problem = built(settings, held)
+    model = problem.start() * problem.dtype.type(1.5)
+    single = problem.dtype == FLOAT32
+    width = 1e-2 if single else 1e-6
+    ends = [
+        model + problem.dtype.type(sign * width) * axis
+        for sign in (1, -1)
+        for axis in np.eye(len(model), dtype=model.dtype)
+    ]
+    above, below = problem.evaluate(ends).train_loss.reshape(2, -1)
+    gradients = [problem.local(client).gradient(model) for client in range(2)]
+    tolerance = 1e-4 if single else 1e-7
+    np.testing.assert_allclose(np.mean(gradients, axis=0), (above - below) / (2 * width), atol=tolerance)
+
+
+def built(settings: ProblemSettings, held: ClientData | None = None) -> Problem:
+    """The problem of two clients, by default those of `tests/support/samples.py`."""
+    if isinstance(settings, TorchModule):
+        pytest.importorskip("torch")
+    return settings.build(held, 2, 1, 5)
+
+
+LINEAR = TorchModule(module="tests.problems.test_torch_problem:linear", regularisation=0.125)
+
+
+@pytest.mark.parametrize("settings", [Logistic(regularisation=0.125), Hinge(), LINEAR], ids=lambda each: each.name)
+def test_evaluation_matches_plain_float64(settings: ProblemSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = built(settings, ClientData(blobs(), parts()))
+    for module in (logistic, hinge):
+        monkeypatch.setattr(module, "_ROWS_AT_ONCE", 7)  # several chunks, the last of them short
+    monkeypatch.setattr(logistic, "_COLUMNS_AT_ONCE", 2 * CLASSES)
+    if settings is LINEAR:
+        monkeypatch.setattr("areabench.problems.torch_flat._ROWS_AT_ONCE", 7)
+    data = blobs()
+    samples = np.arange(len(data.train_labels))
+    models = [problem.start() * problem.dtype.type(factor) for factor in (1, 0.5, 3, -2, 7)]
+    metrics = problem.evaluate(models)
+    for index, model in enumerate(models):
+        weights = model.astype(np.float64).reshape(CLASSES, FEATURES)
+        scores = data.train_features / 255 @ weights.T
+        right = scores[samples, data.train_labels]
+        if settings.name == "hinge":
+            scores += 1
+            scores[samples, data.train_labels] -= 1
+            loss = (scores.max(axis=1) - right).mean()
+        else:
+            loss = (np.log(np.exp(scores).sum(axis=1)) - right).mean() + 0.0625 * (weights**2).sum()
+        hits = (data.test_features @ weights.T).argmax(axis=1) == data.test_labels
+        np.testing.assert_allclose(metrics.train_loss[index], loss, rtol=1e-6)
+        np.testing.assert_allclose(metrics.test_accuracy[index], 100 * hits.mean(), rtol=1e-12)
+    assert len(set(metrics.test_accuracy)) > 1
+    assert np.isnan(metrics.squared_distance).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Logistic(start_width=0.25), 0.25),
+        (Hinge(start_width=0.25), 0.25),
+        (Regression(start_width=0.25), 0.25),
+        (Logistic(start_width=0.0), 0.0),
+    ],
+)
+def test_a_start_is_uniform_within_the_width(settings: ProblemSettings, expected: float) -> None:
+    start = np.abs(built(settings, ClientData(blobs(), parts())).start())
+    assert 0.6 * expected <= start.max() <= expected
+
+
+@pytest.mark.parametrize(
+    "settings", [Quadratic(), Robust(), Median(), Hinge(), Regression()], ids=lambda settings: settings.name
+)
+def test_divergence_is_silent(settings: ProblemSettings) -> None:
+    problem = scenario(settings, local_steps=400).problem
+    with np.errstate(all="raise"):
+        moved = np.full(problem.dimension, np.inf)
+        if isinstance(settings, Quadratic):
+            moved = problem.local(0).descend(problem.start(), 1e3)
+        assert not np.isfinite(problem.evaluate([moved]).train_loss).any()
+
+
+def test_more_clients_leave_the_drawn_functions_of_the_first_ones_alone() -> None:
+    for settings in (Quadratic(), Robust(), Median()):
+        few, many = (settings.build(None, clients, 1, 7) for clients in (2, 5))
+        point = few.start()
+        gradients = [[problem.local(client).gradient(point) for client in range(2)] for problem in (few, many)]
+        np.testing.assert_array_equal(gradients[0], gradients[1])
+        assert not np.array_equal(gradients[0][0], gradients[0][1])
 
 
 # ---------------------------------------------------------------------------------------------------- optimum

@@ -55,3 +55,10 @@ def test_skipped_rounds_have_all_their_mini_batches() -> None:
     late.skip(25)
     whole.skip_batches(75)
     np.testing.assert_array_equal(late.next_round(), whole.next_round())
+
+
+def test_mini_batches_hold_only_the_clients_own_rows() -> None:
+    own = np.array([3, 17, 4, 39])
+    found = Minibatches(1, 0, own, 5, 32)
+    assert set(np.concatenate([found.next_round().ravel() for _ in range(20)])) == set(own)
+    assert found.next_round().shape == (5, 32)
