@@ -12,10 +12,9 @@ from pathlib import Path
 from paper.page_tables import paragraph
 
 from areabench.engine.events import Provenance
-from areabench.errors import UserError
-from areabench.runfile.layout import read_attributes
-from areabench.runfile.open import DAMAGE, open_file, stored_in_file
+from areabench.errors import RunFileError, UserError
 from areabench.runfile.read import open_run
+from areabench.runfile.reader import RunReader
 from areabench.sweeps.read import Sweep
 
 
@@ -55,9 +54,9 @@ def read_makers(paths: Iterable[Path]) -> list[Maker]:
     """The provenance of each run file, in their order; it takes less than a millisecond per file."""
     makers = []
     for path in paths:
-        with suppress(*DAMAGE), open_file(path) as file:
-            attributes = read_attributes(stored_in_file(file, "provenance").attrs)
-            makers.append(Maker(*(str(attributes[name]) for name in Maker.__dataclass_fields__)))
+        with suppress(RunFileError), RunReader(path) as reader:
+            found = reader.provenance
+            makers.append(Maker(found.areabench, found.git_revision, found.numpy, found.command, found.started_at))
     return makers
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.engine.events import Kind, Status
-from areabench.runfile.layout import status_of
+from areabench.runfile.reader import RunReader
 
 TOKEN = "AREABENCH_SOAK"
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -124,7 +123,6 @@ def _series(rows: list[list[str]], what: str, rank: int) -> Series:
 
 
 WINDOW_S = 60.0
-_ROWS_A_BLOCK = 65_536  # 8 MB
 SHARES = (0.5, 0.95, 0.99)
 
 
@@ -145,15 +143,15 @@ class Window:
 
 def read_windows(path: Path) -> tuple[list[Window], Status]:
     """The windows of a run in order, and how it ended; memory holds at most one window and one block."""
-    with h5py.File(path, "r") as file:
-        windows = list(_windows(file["events"]))
-        return windows, status_of(file)
+    with RunReader(path) as reader:
+        return list(_windows(reader.blocks("events"))), reader.stored_status
 
 
-def _windows(events: h5py.Dataset) -> Iterator[Window]:
+def _windows(blocks: Iterable[NDArray[Any]]) -> Iterator[Window]:
     waiting: list[NDArray[Any]] = []
     number = 0
-    for block in _blocks(events):
+    for events in blocks:
+        block = events[events["kind"] == Kind.UPDATE][["time_s", "reply_s", "service_s"]]
         numbers = (block["time_s"] // WINDOW_S).astype(int)
         for found in np.unique(numbers):
             if found != number and waiting:
@@ -163,13 +161,6 @@ def _windows(events: h5py.Dataset) -> Iterator[Window]:
             waiting.append(block[numbers == found])
     if waiting:
         yield _window(number, np.concatenate(waiting))
-
-
-def _blocks(events: h5py.Dataset) -> Iterator[NDArray[Any]]:
-    """The updates, with the columns that are needed."""
-    for begin in range(0, len(events), _ROWS_A_BLOCK):
-        block = events[begin : begin + _ROWS_A_BLOCK]
-        yield block[block["kind"] == Kind.UPDATE][["time_s", "reply_s", "service_s"]]
 
 
 def _window(number: int, rows: NDArray[Any]) -> Window:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,20 @@ try:
 except ImportError:
     from zlib import crc32
 
-__all__ = ["FLOAT32", "FLOAT64", "Stack", "Vector", "crc32", "wrong_vector"]
+__all__ = ["FLOAT32", "FLOAT64", "Columns", "Stack", "Vector", "crc32", "row_type", "wrong_vector"]
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
 Vector = NDArray[Any]  # one-dimensional, of the problem's dtype: float32 or float64
 Stack = NDArray[Any]  # a vector per row, shape (lanes, dimension)
+
+Columns = Mapping[str, tuple[str, str]]  # of a table in a run file: type and meaning by name; docs/run-file.md has both
+
+
+def row_type(columns: Columns) -> np.dtype[Any]:
+    """The type of a row of a table."""
+    return np.dtype([(name, kind) for name, (kind, _) in columns.items()])
 
 
 def wrong_vector(vector: Any, model: Vector) -> str:

@@ -238,12 +238,12 @@ def test_what_is_written_is_read(recorder: Recorder) -> None:
         read = run.diagnosis
         assert read is not None
         assert diagnosis_of(run) is read
-        assert len(run.rows("diagnosis/summary", slice(None))) == 1
+        assert len(run.rows("diagnosis/summary")) == 1
         assert diagnosis_text(written).rstrip() in describe_run(run)
     for item in fields(Diagnosis):
         old, new = getattr(written, item.name), getattr(read, item.name)
         assert type(old) is type(new)
-        assert np.array_equal(old, new, equal_nan=True) if item.type == "float" else np.all(old == new)
+        assert np.array_equal(old, new, equal_nan=True) if isinstance(old, float) else np.all(old == new)
     assert (read.clients.dtype, read.quantiles.dtype) == (DIAGNOSIS_CLIENT, QUANTILE)
 
 
@@ -275,8 +275,8 @@ def test_a_damaged_diagnosis_is_reported(recorder: Recorder) -> None:
     with edited(recorder.path) as file:
         del file["diagnosis/summary"]
         file["diagnosis/summary"] = np.zeros(1, [("verdict", "S32")])
-    with open_run(recorder.path) as run, pytest.raises(RunFileError, match=r"/diagnosis/summary has columns"):
-        _ = run.diagnosis
+    with pytest.raises(RunFileError, match=r"/diagnosis/summary .* has columns"):
+        open_run(recorder.path)
 
 
 @pytest.fixture(params=["record.events=true", "record.events=false"])

@@ -18,8 +18,9 @@ from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.plugins.modules import Module, of_text, to_text
 from areabench.plugins.trust import check_trusted, command_on, trust_options
-from areabench.runfile.layout import read_attributes, write_attributes
+from areabench.runfile.layout import write_attributes
 from areabench.runfile.read import open_run
+from areabench.runfile.reader import read_attributes
 from areabench.settings.parse import to_toml
 from areabench.views.report.page import build_report
 from areabench.views.report.sources import gather

@@ -18,7 +18,7 @@ from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import Kind, State
-from areabench.runfile.open import SIZE, closed, is_marked, is_sound
+from areabench.runfile.open import _HEAD_BYTES, is_marked
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import good_events, good_snapshots, salvage
@@ -104,7 +104,7 @@ def test_a_file_that_was_cut_off(share: float, run: Path, capsys: pytest.Capture
 
 @pytest.mark.usefixtures("at_once")
 def test_the_first_bytes_are_gone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run.write_bytes(bytes(SIZE) + run.read_bytes()[SIZE:])
+    run.write_bytes(bytes(_HEAD_BYTES) + run.read_bytes()[_HEAD_BYTES:])
     output, said = recovered(run, capsys)
     assert said.startswith("saved 1,500 of 1,500 events")
     with open_run(output) as opened:
@@ -331,12 +331,3 @@ def test_good_snapshots() -> None:
         changed[column][2] = value
         changed["time_s"][1] += 0.1
         assert good_snapshots(changed, events) == 2
-
-
-def test_the_first_bytes_are_those_of_hdf5(whole: Path) -> None:
-    content = whole.read_bytes()
-    assert is_sound(content[:SIZE])
-    assert closed(content[:SIZE], len(content)) == content[:SIZE]
-    assert closed(bytes(SIZE), len(content)) == content[:SIZE]
-    assert not is_sound(content[: SIZE - 1] + b"\0" if content[SIZE - 1] else content[: SIZE - 1] + b"\1")
-    assert not is_sound(content[:20])

@@ -12,25 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-import h5py
 import numpy as np
 import pytest
 from tests.support.texts import quadratic
 from tests.support.watched import WRITER
 
 from areabench.cli.main import main
-from areabench.engine.events import CLIENT, Event, Kind, State, Status
+from areabench.engine.events import CLIENT, Event, Kind, State
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, WriteFailure
 from areabench.experiment.parse import parse_experiment
 from areabench.progress import Style
-from areabench.runfile.layout import _rows_a_block, close_after_write_error, cut, mark_killed_run
+from areabench.runfile.layout import _rows_a_block, close_after_write_error, cut
 from areabench.runfile.lock import _flock, refuse_busy
-from areabench.runfile.open import stored_in_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
-from areabench.runfile.record import Recorder, RunPrefix
+from areabench.runfile.reader import RunReader
+from areabench.runfile.record import Recorder, RunPrefix, mark_killed_run
 from areabench.runfile.schema import STATUS
 from areabench.settings.parse import to_toml
 from areabench.transports.options import RunOptions
@@ -114,16 +113,18 @@ def test_a_run_that_was_killed_at_any_moment(
 
 
 def test_the_status_of_a_killed_run_can_be_set(writing: subprocess.Popen[str], tmp_path: Path) -> None:
-    path, failed = tmp_path / "run.h5", Status(State.FAILED, "client 1 lost", 0.0, 0, 0, 0, lost=1)
+    path = tmp_path / "run.h5"
     with pytest.raises(RunFileError, match=rf"is being written by another run \(PID {writing.pid}\); wait"):
-        mark_killed_run(path, failed)
+        mark_killed_run(path, "mpirun was killed")
     writing.kill()
     writing.wait()
-    assert mark_killed_run(path, failed)
-    assert not mark_killed_run(path, replace(failed, reason="another"))
+    assert mark_killed_run(path, "mpirun was killed")
+    assert not mark_killed_run(path, "another")
     events, _ = replayed(path)
     with open_run(path) as run:
-        assert (run.status.state, run.status.reason, run.status.lost) == (State.FAILED, "client 1 lost", 1)
+        assert (run.status.state, run.status.reason) == (State.FAILED, "mpirun was killed")
+        with RunReader(path) as reader:  # also for readers that do not count the rows
+            assert reader.stored_status == run.status
         assert run.status.updates + run.status.server_steps == events
         assert run.status.end_s == run.events_array["time_s"][-1]
 
@@ -134,7 +135,7 @@ def test_a_text_is_cut_between_characters() -> None:
 
 def test_a_long_reason_is_cut(tmp_path: Path) -> None:
     with begun(tmp_path / "run.h5") as path:
-        mark_killed_run(path, Status(State.FAILED, "ü" * 600, 0.0, 0, 0, 0))
+        mark_killed_run(path, "ü" * 600)
         with open_run(path) as run:
             assert run.status.reason == "ü" * (STATUS["reason"].itemsize // 2)
 
@@ -324,19 +325,6 @@ def test_a_lock_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("areabench.runfile.lock.fcntl.flock", broken)
     with pytest.raises(OSError, match="Input/output error"):
         _flock(0, tmp_path / "run.h5")
-
-
-def test_a_dataset_of_other_files_is_not_read(tmp_path: Path) -> None:
-    layout = h5py.VirtualLayout((2,), FLOAT)
-    layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "rows", (2,))
-    with h5py.File(tmp_path / "run.h5", "w") as file:
-        file["own"] = np.zeros(2)
-        file.create_virtual_dataset("virtual", layout)
-        file.create_dataset("external", (2,), FLOAT, external=[(str(tmp_path / "raw"), 0, 16)])
-        assert stored_in_file(file, "own") == file["own"]
-        for name in ("virtual", "external"):
-            with pytest.raises(KeyError, match=f"/{name} is not in this file"):
-                stored_in_file(file, name)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from tests.support.edited import edited, flip
 from tests.support.texts import QUADRATIC
 
 from areabench.engine.events import CLIENT, State, Status
-from areabench.errors import RunFileError
 from areabench.experiment.parse import parse_experiment
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import ChecksumLog
@@ -20,16 +17,13 @@ from areabench.runfile.layout import (
     ModelRows,
     create_models,
     evaluated_at_once,
-    mark_killed_run,
     metric_rows,
-    read_attributes,
-    status_of,
     write_attributes,
 )
-from areabench.runfile.lock import lock_seen
 from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
+from areabench.runfile.reader import read_attributes
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import METRIC
 from areabench.settings.parse import to_toml
@@ -102,40 +96,3 @@ def test_a_status_keeps_every_number(tmp_path: Path) -> None:
     recorder.close()
     with open_run(recorder.path) as run:
         assert run.status == status
-
-
-def test_a_file_without_a_status_cannot_be_marked(tmp_path: Path) -> None:
-    begun(tmp_path / "run.h5").close()
-    with h5py.File(tmp_path / "run.h5", "r+") as file:
-        del file["status"]
-    with pytest.raises(RunFileError, match=r"run.h5: is damaged \(.*\); save what can be saved"):
-        mark_killed_run(tmp_path / "run.h5", Status(State.FAILED, "", 0.0, 0, 0, 0))
-    assert not lock_seen(tmp_path / "run.h5")
-
-
-def other_columns(path: Path) -> None:
-    with h5py.File(path, "r+") as file:
-        del file["status"]
-        file["status"] = np.zeros(1, [("other", "f8")])
-
-
-def unknown_state(path: Path) -> None:
-    with edited(path) as file:
-        status = file["status"][()]
-        status["state"] = b"asleep"
-        file["status"][...] = status
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (other_columns, r"/status has columns \('other',\), expected \('state', "),
-        (lambda path: flip(path, "status", byte=530), "/status does not have its checksum"),
-        (unknown_state, "asleep"),
-    ],
-)
-def test_a_damaged_status_is_not_read(damage: Callable[[Path], None], words: str, tmp_path: Path) -> None:
-    begun(tmp_path / "run.h5").close()
-    damage(tmp_path / "run.h5")
-    with h5py.File(tmp_path / "run.h5", "r") as file, pytest.raises((KeyError, TypeError, ValueError), match=words):
-        status_of(file)

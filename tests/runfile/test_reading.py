@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -18,9 +17,8 @@ from areabench.engine.events import CLIENT, Event, Kind, State, Status
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.provenance import gather_provenance
-from areabench.runfile.read import Run, _within, check_format, open_run
+from areabench.runfile.read import Run, open_run
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import FORMAT
 from areabench.settings.parse import to_toml
 
 EXPERIMENT = quadratic("iterations = 60", dimension=3) + "[record]\ninterval_s = 0.05\n"
@@ -141,29 +139,6 @@ def test_what_cannot_be_true_is_damage(
         getattr(run, attribute)
 
 
-@pytest.mark.parametrize("name", ["metrics", "events"])
-def test_a_table_of_other_columns_is_damage(name: str, path: Path) -> None:
-    with edited(path) as file:
-        count = len(file[name])
-        del file[name]
-        file[name] = np.zeros(count, [("other", "f8")])
-    with open_run(path) as run, pytest.raises(RunFileError, match=rf"/{name} has columns \('other',\), expected"):
-        _ = getattr(run, f"{name}_array")
-
-
-@pytest.mark.parametrize(
-    ("attributes", "words"),
-    [
-        ({"format": "another"}, "is not a run file of areabench; give the path of one"),
-        ({}, "is not a run file of areabench; give the path of one"),
-        ({"format": FORMAT, "schema_version": 8}, "has schema version 8, this areabench reads"),
-    ],
-)
-def test_other_formats_are_refused(attributes: dict[str, Any], words: str) -> None:
-    with pytest.raises(RunFileError, match=f"run.h5: {words}"):
-        check_format(Path("run.h5"), attributes)
-
-
 def test_a_file_that_is_refused_is_closed(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file.attrs["experiment"] = EXPERIMENT.replace('"area"', '"arena"')
@@ -175,23 +150,6 @@ def test_a_file_that_is_refused_is_closed(path: Path) -> None:
         open_run(path)
     with h5py.File(path, "r+"):
         pass
-
-
-@pytest.mark.parametrize(
-    ("chosen", "expected"),
-    [
-        (0, 0), (-1, 4), (4, 4), (slice(None), slice(0, 5, 1)), (slice(9), slice(0, 5, 1)),
-        (slice(-2, None), slice(3, 5, 1)),
-    ],
-)  # fmt: skip
-def test_rows_are_chosen_among_those_that_count(chosen: slice | int, expected: slice | int) -> None:
-    assert _within(chosen, 5) == expected
-
-
-@pytest.mark.parametrize("number", [5, -6])
-def test_a_row_that_does_not_count_is_none(number: int) -> None:
-    with pytest.raises(IndexError):
-        _within(number, 5)
 
 
 def test_all_models_or_the_last_one(whole: Path, tmp_path: Path) -> None:

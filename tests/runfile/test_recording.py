@@ -201,8 +201,8 @@ def test_the_last_model_is_written_once_where_it_is_the_only_one(tmp_path: Path)
     recorder.set_status(recorder.tally.status(State.DONE, ""))
     recorder.close()
     with open_run(recorder.path) as run:
-        assert (run.rows("snapshots/model", slice(None)).tolist(), run.model(-1).tolist()) == ([[2.0, 2.0]], [2.0, 2.0])
-        assert run.rows("snapshots/average", slice(None)).tolist() == [[12.0, 12.0]]
+        assert (run.rows("snapshots/model").tolist(), run.model(-1).tolist()) == ([[2.0, 2.0]], [2.0, 2.0])
+        assert run.rows("snapshots/average").tolist() == [[12.0, 12.0]]
 
 
 def test_a_file_that_keeps_every_model_holds_none(recorder: Recorder) -> None:
@@ -219,9 +219,9 @@ def earlier_run(count: int) -> Any:
     """A run with as many events and snapshots, their numbers in them."""
     events, models = np.zeros(count, EVENT), np.arange(2.0 * count).reshape(count, 2)
     events["iteration"] = np.arange(count)
-    rows = {"snapshots/model": models, "snapshots/average": -models}
     index = np.array([(number, number, number, digest(models[number])) for number in range(count)], SNAPSHOT)
-    return SimpleNamespace(events_array=events, snapshot_index=index, rows=lambda name, chosen: rows[name][chosen])
+    rows = {"events": events, "snapshots/index": index, "snapshots/model": models, "snapshots/average": -models}
+    return SimpleNamespace(rows=lambda name, first, last: rows[name][first:last])
 
 
 @pytest.mark.parametrize(("events", "snapshots"), [(7, 37), (0, 0), (6, 32)])
@@ -240,7 +240,7 @@ def test_a_continued_run_has_the_first_rows_of_the_earlier_one(
         assert file["events"]["iteration"].tolist() == list(range(events))
         assert file["snapshots/index"]["version"].tolist() == list(range(snapshots))
         for name in ("snapshots/model", "snapshots/average"):
-            assert file[name][:].tolist() == run.rows(name, slice(snapshots)).tolist()
+            assert file[name][:].tolist() == run.rows(name, 0, snapshots).tolist()
 
 
 # ----------------------------------------------------------------------------------------------------- failures

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -16,22 +15,18 @@ from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
-from areabench.engine.events import CLIENT, Kind, State
-from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
+from areabench.engine.events import Kind, State
 from areabench.errors import RunFileError
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import (
     Recovery,
     RecoveryLimits,
-    Source,
-    _size,
-    _sound_tally,
-    _with_models,
+    _is_sound_tally,
     good_events,
     good_snapshots,
     salvage,
 )
-from areabench.runfile.schema import EVENT, METRIC, SCHEMA_VERSION, SNAPSHOT
+from areabench.runfile.schema import EVENT, SCHEMA_VERSION, SNAPSHOT
 from areabench.views.json import to_json
 
 EXPERIMENT = quadratic("iterations = 300", dimension=20) + "[record]\ninterval_s = 0.05\naverage = true\n"
@@ -138,30 +133,6 @@ def test_a_snapshot_has_the_version_that_its_events_lead_to() -> None:
 # ------------------------------------------------------------------------------------------------------ models
 
 
-def source_of(models: list[np.ndarray | None], *, sound: int = 9, average: bool = False, kept: str = "all") -> Any:
-    """A file with these models, of which None cannot be read."""
-
-    def rows(name: str, number: int) -> np.ndarray:
-        found = models[number]
-        if found is None or (name == "snapshots/average" and number == 2):
-            raise OSError("cannot be read")
-        return found
-
-    record = SimpleNamespace(models=kept, average=average)
-    return SimpleNamespace(experiment=SimpleNamespace(record=record), sound=lambda _: sound, rows=rows)
-
-
-def test_snapshots_are_kept_up_to_the_first_model_that_cannot_be_read() -> None:
-    models = [np.full(2, float(number)) for number in range(4)]
-    index = np.array([(0.0, 0, 0, digest(model)) for model in models], SNAPSHOT)
-    assert _with_models(source_of([*models]), index) == 4
-    assert _with_models(source_of([*models], sound=3), index) == 3
-    assert _with_models(source_of([*models], average=True), index) == 2
-    assert _with_models(source_of([models[0], None, *models[2:]]), index) == 1
-    assert _with_models(source_of([models[0], models[0], *models[2:]]), index) == 1
-    assert _with_models(source_of([models[0]], sound=1, kept="last"), index) == 4
-
-
 def test_models_without_their_checksum_are_not_saved(whole: Path, run: Path) -> None:
     with h5py.File(run, "r") as file:
         blocks = file["checksums"][file["checksums"]["part"] == b"snapshots/model"]
@@ -212,13 +183,6 @@ def test_a_last_model_of_another_snapshot_is_not_saved(tmp_path: Path) -> None:
         assert not new.has_model(-1)
 
 
-@pytest.mark.parametrize(("more", "kept"), [(0, True), (1, False)])
-def test_a_model_that_no_message_holds_is_not_saved(more: int, kept: bool) -> None:
-    entries, dtype = LARGEST_MESSAGE_BYTES // 4 + more, np.dtype("f4")
-    source: Any = SimpleNamespace(model_size=lambda: (entries, dtype))
-    assert _size(source) == ((entries, dtype) if kept else (1, np.dtype("f8")))
-
-
 # ------------------------------------------------------------------------------------------------- other parts
 
 
@@ -234,16 +198,15 @@ def test_limits_are_kept(run: Path) -> None:
 def test_a_file_of_another_format_is_not_saved(name: str, value: object, run: Path) -> None:
     with h5py.File(run, "r+") as file:
         file.attrs[name] = value
-    words = f"is not a run file of schema version {SCHEMA_VERSION}; nothing can be saved"
-    with pytest.raises(RunFileError, match=words):
-        Source(run)
+    with pytest.raises(RunFileError, match="is not a run file of areabench|has schema version"):
+        saved_of(run)
 
 
 def test_nothing_is_saved_where_the_checksums_cannot_be_read(run: Path) -> None:
     with h5py.File(run, "r+") as file:
         del file["checksums"]
     with pytest.raises(RunFileError, match=r"run.h5: nothing can be saved: .*checksums.*; run the experiment again"):
-        Source(run)
+        saved_of(run)
 
 
 @pytest.mark.parametrize(
@@ -279,12 +242,12 @@ def test_a_dataset_of_other_columns_is_not_saved(name: str, run: Path) -> None:
         rows = file[name][()]
         del file[name]
         file[name] = np.zeros(len(rows), np.dtype([("other", "f8")]))
-    source = Source(run)
-    dtype = {"events": EVENT, "snapshots/index": SNAPSHOT, "metrics": METRIC, "clients": CLIENT}[name]
-    assert (len(source.prefix(name, dtype)), source.whole(name, dtype)) == (0, None)
-    assert name in source
-    assert "snapshots" not in source
-    assert (source.length(name), source.length("none")) == (len(rows), 0)
+    saved, made = saved_of(run)
+    assert (saved.all_events, saved.everything) == (300, False)
+    with open_run(made) as new:
+        kept = {"events": new.events_array, "snapshots/index": new.snapshot_index, "metrics": new.metrics_array}
+        assert not len(kept.get(name, ()))
+        assert (name == "clients") == ("clients" in saved.missing)
 
 
 @pytest.mark.parametrize(
@@ -292,11 +255,7 @@ def test_a_dataset_of_other_columns_is_not_saved(name: str, run: Path) -> None:
     [([3, 0], [1, 2], True), ([], [0, 0], True), ([3], [3], False), ([-1, 4], [1, 2], False), ([3], [4, -1], False)],
 )
 def test_counts_are_of_all_clients_and_not_negative(staleness: list[int], served: list[int], sound: bool) -> None:
-    tables = {"tally/staleness": np.array(staleness, np.int64), "tally/served": np.array(served, np.int64)}
-    assert _sound_tally(tables, 2) is sound
-    for name in tables:
-        assert not _sound_tally({name: tables[name]}, 2)
-    assert not _sound_tally(tables | {"tally/served": np.zeros(0, np.int64)}, 0)
+    assert _is_sound_tally(np.array(staleness, np.int64), np.array(served, np.int64), 2) is sound
 
 
 def test_damaged_counts_are_reported_where_the_run_kept_no_events(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from areabench.cli.main import main
 from areabench.engine.events import Event
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
-from areabench.runfile.layout import close_after_write_error, read_attributes
-from areabench.runfile.open import DAMAGE, open_file
+from areabench.runfile.layout import close_after_write_error
 from areabench.runfile.read import open_run
+from areabench.runfile.reader import RunReader
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import salvage
 from areabench.sweeps.read import ended_state, read_ended
@@ -145,8 +145,8 @@ def read_whole(content: bytes, path: Path) -> Whole:
 
 
 def read_as_a_sweep_does(path: Path) -> None:
-    with suppress(*DAMAGE), open_file(path) as file:  # as the results page reads who made each file
-        read_attributes(file["provenance"].attrs)
+    with suppress(UserError), RunReader(path) as reader:  # as the results page reads who made each file
+        _ = reader.provenance
     for overrides in OVERRIDES:
         experiment = parse_experiment(EXPERIMENT, overrides=overrides)
         ended_state(path, experiment)

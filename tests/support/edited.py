@@ -11,11 +11,11 @@ import numpy as np
 
 from areabench.arrays import crc32
 from areabench.results.diagnosis import diagnosis_of
-from areabench.runfile.checksums import CHECKSUMS, DATASETS, checksum_row
+from areabench.runfile.checksums import CHECKSUMS, checksum_row
 from areabench.runfile.layout import diagnosis_row
 from areabench.runfile.open import stored_in_file
 from areabench.runfile.read import open_run
-from areabench.runfile.schema import STATUS
+from areabench.runfile.schema import DATASETS, STATUS
 
 
 @contextmanager

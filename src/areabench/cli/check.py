@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from areabench.cli import DONE, Command, CommandContext
 from areabench.cli.options import experiment_options, json_option
+from areabench.errors import RunFileError
 
 if TYPE_CHECKING:
     from areabench.engine.data import DataSummary
@@ -61,10 +62,8 @@ def _try_experiment(experiment: Experiment, context: CommandContext) -> DataSumm
 
 
 def _check_run(path: Path, experiment: Experiment, context: CommandContext) -> int:
-    from contextlib import suppress
-
     from areabench.plugins.trust import command_on
-    from areabench.runfile.open import DAMAGE, open_file
+    from areabench.runfile.open import open_file
     from areabench.runfile.read import open_run
     from areabench.sweeps.read import can_continue, ended_state
 
@@ -79,9 +78,14 @@ def _check_run(path: Path, experiment: Experiment, context: CommandContext) -> i
     else:
         code = 1
         text = "holds no run of this experiment that has ended"
-        with suppress(*DAMAGE):  # a changed number is an error: the file may hold what a new run would take hours for
+        try:
             open_file(path).close()
-            open_run(path).close()
+        except RunFileError:
+            pass  # there is no such file, or another one
+        else:
+            open_run(
+                path
+            ).close()  # a changed number is an error: the file may hold what a new run would take hours for
     context.output.answer(lambda: f"{path}: {text}\n", lambda: {"file": path, "state": state, "can_go_on": resumable})
     return code
 

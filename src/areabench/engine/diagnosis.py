@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.arrays import Columns, row_type
 from areabench.engine.fairness import expected_updates
 from areabench.engine.messages import Flag
 from areabench.experiment.experiment import Experiment
@@ -25,15 +26,26 @@ BUSY_SERVER = 0.3  # a server that works for less than this share of the time de
 BUSY_CALLER = 0.5  # while a server that calls its clients serves, none of them works
 TARGET_LOAD = 0.6  # what a stretch aims at; waiting takes about as long as the work itself there
 LARGEST_STRETCH = 1e6
-DIAGNOSIS_CLIENT = np.dtype(
-    [("client", "i4"), ("served", "i8"), ("expected", "f8"), ("low", "f8"), ("high", "f8"), ("compute_s", "f8")]
-)
-QUANTILE = np.dtype(
-    [
-        ("share", "f8"), ("drawn_s", "f8"), ("realised_s", "f8"), ("late_s", "f8"), ("reply_s", "f8"),
-        ("compute_s", "f8"), ("queue_s", "f8"), ("service_s", "f8"),
-    ]
-)  # fmt: skip
+DIAGNOSIS_CLIENT_COLUMNS: Columns = {
+    "client": ("<i4", "number of the client"),
+    "served": ("<i8", "updates used"),
+    "expected": ("<f8", "updates expected"),
+    "low": ("<f8", "lower end of its interval; 0 for a lost client"),
+    "high": ("<f8", "upper end"),
+    "compute_s": ("<f8", "its total computing time"),
+}
+QUANTILE_COLUMNS: Columns = {
+    "share": ("<f8", "% of updates at or below the values of the row"),
+    "drawn_s": ("<f8", "delay drawn"),
+    "realised_s": ("<f8", "realised delay"),
+    "late_s": ("<f8", "realised minus drawn"),
+    "reply_s": ("<f8", "reply latency, of replies"),
+    "compute_s": ("<f8", "computing"),
+    "queue_s": ("<f8", "queue wait"),
+    "service_s": ("<f8", "service"),
+}
+DIAGNOSIS_CLIENT = row_type(DIAGNOSIS_CLIENT_COLUMNS)
+QUANTILE = row_type(QUANTILE_COLUMNS)
 SHARES = np.array([*range(100), 99.9, 100.0])  # percent, at which quantiles are kept
 
 
@@ -71,37 +83,42 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """The diagnosis; the fields up to `quantiles` are attributes in the run file. NaN where something is not known."""
+    """The diagnosis. Its single values are the columns of /diagnosis/summary; NaN where something is not known."""
 
-    verdict: str
-    advice: str  # the verdict in one line, with what to change
-    advised_stretch: float
-    stretch: float
-    duration_s: float
-    updates: int
-    expected_updates: float  # of all clients; NaN where the server calls them
-    mean_drawn_s: float
-    mean_realised_s: float
-    mean_reply_s: float
-    mean_compute_s: float
-    excess_polling_s: float  # mean of an update; where it is NaN the server's part has it
-    excess_server_s: float
-    excess_compute_s: float
-    excess_machine_s: float
-    overruns: int
-    expected_overruns: float  # percent of the updates
-    server_load: float  # percent of the time: polling and serving
-    server_polling: float
-    server_serving: float
-    server_starved: float  # percent of the time in which it waited for a core
-    busiest_rank: int
-    busiest_load: float  # percent of the time
-    cores: int  # of the host whose ranks use most of them
-    core_load: float  # percent of these cores
-    ranks: int
-    memory_bytes: int
-    start_up_s: float
-    sampled: int  # updates that means and quantiles come from
+    verdict: Annotated[str, "S32", "[verdict](diagnosis.md#the-verdict), or `no updates`"]
+    advice: Annotated[str, "S1000", "the verdict and what to change, in one line"]
+    advised_stretch: Annotated[float, "NaN in a delay-bound run"]
+    stretch: Annotated[float, "`clock.stretch` of the run"]
+    duration_s: Annotated[float, "of the run"]
+    updates: Annotated[int, "updates used"]
+    expected_updates: Annotated[float, "of all clients; NaN where the server calls them"]
+    mean_drawn_s: Annotated[float, "mean drawn delay"]
+    mean_realised_s: Annotated[float, "mean realised delay"]
+    mean_reply_s: Annotated[float, "mean reply latency"]
+    mean_compute_s: Annotated[float, "mean computing"]
+    excess_polling_s: Annotated[
+        float,
+        "mean of realised minus drawn delay: the part charged to polling; NaN if not known, it is in the next one then",
+    ]
+    excess_server_s: Annotated[float, "the part charged to serving"]
+    excess_compute_s: Annotated[float, "the part charged to computing"]
+    excess_machine_s: Annotated[float, "the part charged to late wake-ups"]
+    overruns: Annotated[int, "updates that were not ready when due"]
+    expected_overruns: Annotated[
+        float, "% of exponential delays shorter than reply and computing; 0 for fixed delays, NaN for others"
+    ]
+    server_load: Annotated[float, "% of the time that the server was busy: the sum of the next two"]
+    server_polling: Annotated[float, "% of the time that it looked for messages"]
+    server_serving: Annotated[float, "% of the time that it handled them"]
+    server_starved: Annotated[float, "% of the time that it lacked a core; 0 if the system does not report it"]
+    busiest_rank: Annotated[int, "worker rank that computed most"]
+    busiest_load: Annotated[float, "% of the time that it computed"]
+    cores: Annotated[int, "cores of the fullest host"]
+    core_load: Annotated[float, "% of them that its ranks used"]
+    ranks: Annotated[int, "MPI ranks"]
+    memory_bytes: Annotated[int, "memory of all ranks at the end, before the evaluation"]
+    start_up_s: Annotated[float, "real seconds until all ranks were ready"]
+    sampled: Annotated[int, "updates behind means and quantiles"]
     clients: NDArray[Any]  # rows of DIAGNOSIS_CLIENT
     quantiles: NDArray[Any]  # rows of QUANTILE
 

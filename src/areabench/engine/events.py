@@ -5,10 +5,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-import numpy as np
-
+from areabench.arrays import Columns, row_type
 from areabench.kernels import Kernels, of_all
 
 
@@ -94,33 +93,51 @@ class Status:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Who ran what where: enough to repeat the run."""
+    """Who ran what where: enough to repeat the run. Attributes of /provenance in the run file."""
 
-    transport: str
-    command: str
-    areabench: str
-    python: str
-    numpy: str
-    h5py: str
-    blas: str
-    processor: str  # model of the processors, and the kernels that computed: those of all nodes, `; ` between others
-    blas_kernel: str
-    simd: str  # what numpy used beyond its baseline
-    torch_kernel: str  # empty where the problem is not torch's
-    packages: str  # optional ones that are installed, with versions
-    threads: str
-    mpi: str
-    ranks: int
-    hosts: str
-    platform: str
-    git_revision: str
-    started_at: str  # UTC, ISO 8601
-    seed: int
-    lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
-    lane: int = 0  # which of them this one was
-    resumed_at: str = ""  # UTC, ISO 8601, each time that it was resumed
-    modules: str = ""  # JSON: name, file and SHA-256 of each module that the experiment names
-    data_digest: str = ""  # SHA-256 of the samples; empty without data
+    transport: Annotated[str, "`mpi` or `simulator`"]
+    command: Annotated[str, "the command line"]
+    areabench: Annotated[str, "version"]
+    python: Annotated[str, "version"]
+    numpy: Annotated[str, "version"]
+    h5py: Annotated[str, "version"]
+    blas: Annotated[str, "the BLAS of numpy and its version"]
+    processor: Annotated[
+        str,
+        "model of the processor; of this and the next three: `; ` between those of several nodes, or of a run's parts "
+        "before and after a stop",
+    ]
+    blas_kernel: Annotated[
+        str, "the kernels that BLAS took, as OpenBLAS calls them, for example `Haswell`; name and version of other BLAS"
+    ]
+    simd: Annotated[str, "what numpy used of the processor beyond its baseline, for example `X86_V3 X86_V4`"]
+    torch_kernel: Annotated[
+        str, "torch's instruction set, and the variables that bind its libraries; empty where torch does not compute"
+    ]
+    packages: Annotated[str, "versions of mpi4py, torch and scikit-learn, if installed"]
+    threads: Annotated[
+        str,
+        "threads in force for each kind of library, comma-separated, with who set them: a variable, `areabench` (the "
+        "default, 1) or `other code`; for example `openblas 1 (areabench)`",
+    ]
+    mpi: Annotated[str, "the MPI library; empty in the simulator"]
+    ranks: Annotated[int, "MPI ranks; 1 in the simulator"]
+    hosts: Annotated[str, "names of the machines, comma-separated"]
+    platform: Annotated[str, "operating system and processor of the server's machine"]
+    git_revision: Annotated[str, "revision of the checkout, with `+` if it was modified; empty outside a checkout"]
+    started_at: Annotated[str, "UTC, ISO 8601"]
+    seed: Annotated[int, "seed of the experiment"]
+    lanes: Annotated[
+        int, "runs simulated together in one [pass](sweeps.md#passes-and-lanes), which may round otherwise; 1 if alone"
+    ] = 1
+    lane: Annotated[int, "number of this one, from 0"] = 0
+    resumed_at: Annotated[str, "UTC, ISO 8601, comma-separated: each time that the run was resumed"] = ""
+    modules: Annotated[
+        str, "JSON: `name`, `file` and `sha256` of each module named by [import path](extending.md); empty if none is"
+    ] = ""
+    data_digest: Annotated[
+        str, "SHA-256 of all samples and labels, with types and shapes; empty if the problem has no data"
+    ] = ""
 
     @property
     def kernels(self) -> Kernels:
@@ -160,8 +177,14 @@ class Event(NamedTuple):
     digest: int = 0
 
 
-# One row per client; `rank` is -1 in the simulator, `rate` in updates per second.
-CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
+CLIENT_COLUMNS: Columns = {
+    "client": ("<i4", "its number, from 0"),
+    "rate": ("<f8", "update rate, 1/s"),
+    "samples": ("<i8", "training samples; 0 if the problem has no data"),
+    "rank": ("<i4", "its MPI rank; -1 in the simulator"),
+    "host": ("S64", "name of its machine; empty in the simulator"),
+}
+CLIENT = row_type(CLIENT_COLUMNS)
 EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBBiQ")  # a row of EVENT, which numpy takes four times as long to fill
 
 

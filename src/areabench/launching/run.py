@@ -162,11 +162,11 @@ def _code_without_run(ending: LauncherExit, *, trusted: bool) -> int:
 def _final_status(output: Path, before: tuple[int, int] | None, ending: LauncherExit) -> Status | None:
     """The status of the file that a launch has written, marked as failed if the run was killed; None if there is none.
 
-    A file that is locked belongs to another run: our ranks have ended. Only that of a killed run is read as a whole.
+    A file that is locked belongs to another run: our ranks have ended.
     """
-    from areabench.runfile.layout import mark_killed_run, read_status
     from areabench.runfile.lock import lock_seen
-    from areabench.runfile.read import open_run
+    from areabench.runfile.reader import read_status
+    from areabench.runfile.record import mark_killed_run
 
     if file_stamp(output) in (before, None):
         return None
@@ -174,14 +174,11 @@ def _final_status(output: Path, before: tuple[int, int] | None, ending: Launcher
         if lock_seen(output):
             return None
         status = read_status(output)
-        if status.state != State.RUNNING:
-            return status
-        with open_run(output) as run:
-            failed = replace(run.status, state=State.FAILED, reason=_reason_of(ending))
-        if mark_killed_run(output, failed):
-            say(f"{output}: failed: {failed.reason}")
-            return failed
-        return read_status(output)  # it ended between our two looks
+        if status.state == State.RUNNING:
+            if mark_killed_run(output, _reason_of(ending)):
+                say(f"{output}: failed: {_reason_of(ending)}")
+            status = read_status(output)
+        return status
     except UserError as error:  # `recover` saves what can be
         say(str(error))
     except OSError as error:

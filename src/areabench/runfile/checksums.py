@@ -1,30 +1,29 @@
 """Checksums of the rows in a run file: every block of rows that is written has one, in the dataset /checksums.
 
-HDF5 has checksums of its own for everything but rows: names, shapes, attributes, and where the rows are. The rows of
-/checksums are written after those that they are about. So in a file whose run was killed they also say which rows are
-complete. Each has a checksum of itself: a damaged one is not taken for one that was not written.
+HDF5 has checksums of its own for everything but rows: names, shapes, attributes, and where the rows are. It could
+have them for rows too (the filter fletcher32), but ours are better in three ways. Fletcher-32 cannot tell a word of
+zeros from one of ones, so that a client -1 may silently become 0. It belongs to a whole chunk, which is written again
+with every row that is added, so that a write that is cut short takes rows with it that were complete before. And
+models take three times as long to write.
+
+The rows of /checksums are written after those that they are about. So in a file whose run was killed they also say
+which rows are complete. Each has a checksum of itself: a damaged one is not taken for one that was not written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import crc32
-from areabench.runfile.open import DAMAGE, read_rows, stored_in_file
+from areabench.runfile.open import read_rows
+from areabench.runfile.schema import CHECKSUM
 
 CHECKSUMS = "checksums"
-CHECKSUM = np.dtype([("part", "S32"), ("first", "<i8"), ("count", "<i8"), ("content", "<u4"), ("own", "<u4")])
-DATASETS = (
-    "clients", "events", "snapshots/index", "snapshots/model", "snapshots/average", "metrics", "tally/staleness",
-    "tally/served", "diagnosis/summary", "diagnosis/clients", "diagnosis/quantiles",
-)  # fmt: skip
 _BYTES_A_BLOCK = 2**15  # as a damaged block is lost as a whole; a longer row is a block of its own
-_BLOCKS_AT_ONCE = 256  # that are read and verified together
 _OWN = CHECKSUM.fields["own"][1]  # type: ignore[index]  # the bytes of a row before its own checksum
 
 
@@ -45,10 +44,10 @@ class ChecksumLog:
 
     def note(self, dataset: h5py.Dataset, first: int, rows: NDArray[Any]) -> None:
         """Note the checksums of rows that were written."""
-        part, rows = dataset.name[1:], np.ascontiguousarray(rows, dataset.dtype)
+        rows = np.ascontiguousarray(rows, dataset.dtype)
         step = max(1, _BYTES_A_BLOCK * len(rows) // max(1, rows.nbytes))
         for start in range(0, len(rows), step):
-            self._waiting.append(checksum_row(part, first + start, rows[start : start + step]))
+            self._waiting.append(checksum_row(dataset.name[1:], first + start, rows[start : start + step]))
 
     def flush(self) -> None:
         """Write what waits and hand it to the operating system."""
@@ -62,117 +61,43 @@ class ChecksumLog:
 
 def checksum_row(part: str, first: int, rows: NDArray[Any]) -> NDArray[Any]:
     """One row of CHECKSUM."""
-    row = np.array([(part.encode(), first, len(rows), crc32(_bytes_of(rows)), 0)], CHECKSUM)
+    row = np.array([(part.encode(), first, len(rows), checksum_of(rows), 0)], CHECKSUM)
     row["own"] = crc32(row.tobytes()[:_OWN])
     return row
 
 
-class Checksums:
-    """The checksums that a file has, read once; a ValueError says which rows are damaged."""
-
-    def __init__(self, file: h5py.File, *, strict: bool = True) -> None:
-        """Read /checksums; without `strict` its damaged rows are left out, as if they had not been written."""
-        self._file = file
-        rows = read_rows(file, CHECKSUMS, slice(None))
-        if rows.dtype != CHECKSUM:
-            raise ValueError(f"/{CHECKSUMS} has columns {rows.dtype.names}, expected {CHECKSUM.names}")
-        size, content = CHECKSUM.itemsize, rows.tobytes()
-        each = [content[start : start + size] for start in range(0, len(content), size)]
-        good = np.array([crc32(row[:_OWN]) for row in each], np.uint32) == rows["own"]
-        if strict and not good.all():
-            raise ValueError(f"row {good.argmin()} of /{CHECKSUMS} does not have its checksum")
-        self._rows = rows[good]
-        if strict:
-            self._check_order()
-
-    def covered(self, part: str) -> int:
-        """How many rows of a dataset have checksums, from the first on."""
-        return max((last for _, last, _ in self._blocks(part)), default=0)
-
-    def verified(self, part: str, after: int = 0) -> tuple[int, str]:
-        """How many rows from the first on have the right checksum, and what is wrong with those that follow.
-
-        Blocks that end at row `after` or before are taken for right.
-        """
-        blocks = [block for block in self._blocks(part) if block[1] > after]
-        count, at_once = min(after, self.covered(part)), _BLOCKS_AT_ONCE
-        while blocks:
-            some = blocks[:at_once]
-            try:
-                rows = read_rows(self._file, part, slice(some[0][0], some[-1][1]))
-            except DAMAGE as error:
-                if at_once > 1:
-                    at_once = 1
-                    continue
-                return count, f"rows {some[0][0]:,} to {some[0][1] - 1:,} of /{part} cannot be read: {error}"
-            for first, last, content in some:
-                if crc32(_bytes_of(rows[first - some[0][0] : last - some[0][0]])) != content:
-                    return count, f"rows {first:,} to {last - 1:,} of /{part} do not have their checksum"
-                count = last
-            blocks = blocks[at_once:]
-        return count, ""
-
-    def _check_order(self) -> None:
-        """A run adds one block after the other: where one is elsewhere, the rows behind it would not be counted."""
-        for part in sorted(set(self._rows["part"].tolist())):  # np.unique loads 20 ms of masked arrays
-            rows = self._rows[self._rows["part"] == part]
-            wrong = (rows["count"] < 1) | (rows["first"] != np.cumsum(rows["count"]) - rows["count"])
-            if wrong.any():
-                raise ValueError(f"block {wrong.argmax()} of /{part.decode()} is not where /{CHECKSUMS} has it")
-
-    def _blocks(self, part: str) -> Iterator[tuple[int, int, int]]:
-        """First row, row after the last, and checksum of each block, as far as one follows the other."""
-        expected = 0
-        for _, first, count, content, _ in self._rows[self._rows["part"] == part.encode()].tolist():
-            if first != expected or count < 1:
-                return
-            expected += count
-            yield first, expected, content
+def checksum_of(rows: NDArray[Any]) -> int:
+    """The CRC-32 of the bytes of some rows, at least one."""
+    return int(crc32(np.ascontiguousarray(rows).view(np.uint8).data.cast("B")))
 
 
-class VerifiedRows:
-    """The rows of an open file that count: those with the right checksum."""
+class Block(NamedTuple):
+    """Rows `first` to `last` - 1 of a dataset, and their checksum."""
 
-    def __init__(self, file: h5py.File) -> None:
-        self._file = file
-        self._checksums = Checksums(file)
-
-    def count(self, part: str, after: int = 0) -> int:
-        """How many rows of a dataset count; a ValueError if one after the first `after` is damaged."""
-        count, wrong = self._checksums.verified(part, after)
-        if wrong:
-            raise ValueError(wrong)
-        return count
-
-    def rows(self, part: str) -> NDArray[Any]:
-        """All rows of a dataset that count."""
-        return read_rows(self._file, part, slice(self.count(part)))
+    first: int
+    last: int
+    checksum: int
 
 
-def check_rows(file: h5py.File, *, complete: bool) -> tuple[dict[str, int], dict[str, str]]:
-    """How many rows of each dataset count, and what is wrong in those that are damaged.
+def read_blocks(file: h5py.File, *, strict: bool) -> dict[str, list[Block]]:
+    """The blocks of each dataset, as far as one follows the other.
 
-    In a `complete` file all rows have checksums. Where a run was killed, or is still writing, rows without one are not
-    counted.
+    A run adds one block after the other. A damaged row of /checksums, or a block elsewhere, is a ValueError: the rows
+    behind it would not be counted. Without `strict` they are left out.
     """
-    checksums, counts, damage = Checksums(file), dict[str, int](), dict[str, str]()
-    for part in DATASETS:
-        counts[part], wrong = checksums.verified(part)
-        if complete and not wrong:
-            wrong = _uncovered(file, part, counts[part])
-        if wrong:
-            damage[part] = wrong
-    return counts, damage
-
-
-def _uncovered(file: h5py.File, part: str, count: int) -> str:
-    """What is wrong with a dataset of which the first `count` rows have checksums; empty if that is all of it."""
-    try:
-        rows = len(stored_in_file(file, part))
-    except DAMAGE as error:
-        return "" if part == "snapshots/average" else f"/{part} cannot be read: {error}"  # only where asked for
-    return "" if count == rows else f"rows from {count:,} on of /{part} have no checksum"
-
-
-def _bytes_of(rows: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(rows).view(np.uint8).data.cast("B") if rows.size else memoryview(b"")
+    rows = read_rows(file, CHECKSUMS, slice(None))
+    if rows.dtype != CHECKSUM:
+        raise ValueError(f"/{CHECKSUMS} has columns {rows.dtype.names}, expected {CHECKSUM.names}")
+    blocks: dict[str, list[Block]] = {}
+    for number, (row, (name, first, count, checksum, own)) in enumerate(zip(rows, rows.tolist(), strict=True)):
+        if crc32(row.tobytes()[:_OWN]) != own:
+            if strict:
+                raise ValueError(f"row {number} of /{CHECKSUMS} does not have its checksum")
+            continue
+        part = name.decode(errors="replace")
+        earlier = blocks.setdefault(part, [])
+        if count >= 1 and first == (earlier[-1].last if earlier else 0):
+            earlier.append(Block(first, first + count, checksum))
+        elif strict:
+            raise ValueError(f"block {len(earlier)} of /{part} is not where /{CHECKSUMS} has it")
+    return blocks

@@ -9,9 +9,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,17 +19,26 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector, crc32
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
-from areabench.engine.events import ENDED, Provenance, State, Status
-from areabench.errors import RunFileError
+from areabench.engine.events import Provenance, Status
 from areabench.experiment.experiment import Record
 from areabench.problems.base import Metrics
-from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
-from areabench.runfile.lock import lock
-from areabench.runfile.open import DAMAGE, damaged, open_closed, open_for_reading, stored_in_file
-from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
+from areabench.runfile.checksums import CHECKSUMS, ChecksumLog
+from areabench.runfile.open import VERSIONS
+from areabench.runfile.reader import AVERAGES, CHECKSUM_SUFFIX, RunReader
+from areabench.runfile.schema import (
+    CHECKSUM,
+    DIAGNOSIS,
+    EVENT,
+    FORMAT,
+    METRIC,
+    SCHEMA_VERSION,
+    SNAPSHOT,
+    STATUS,
+    STATUS_COLUMNS,
+    STATUS_CONTENT,
+)
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
-_CHECKSUM = "_checksum"  # appended to the name of an attribute
 
 
 def write_attributes(attributes: h5py.AttributeManager, values: Mapping[str, str | int]) -> None:
@@ -37,24 +46,7 @@ def write_attributes(attributes: h5py.AttributeManager, values: Mapping[str, str
     for name, value in values.items():
         attributes[name] = stored = _inline(value) if isinstance(value, str) else value
         if isinstance(stored, str):
-            attributes[name + _CHECKSUM] = crc32(stored.encode())
-
-
-def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
-    """All attributes, texts as such; a ValueError if a text does not have its checksum."""
-    values = {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
-    for name in [name.removesuffix(_CHECKSUM) for name in values if name.endswith(_CHECKSUM)]:
-        if crc32(str(values[name]).encode()) != values.pop(name + _CHECKSUM):
-            raise ValueError(f"the attribute {name} does not have its checksum")
-    return values
-
-
-def read_provenance(file: h5py.File) -> Provenance:
-    """The provenance as the file has it; a KeyError or the like if it is damaged."""
-    attributes = read_attributes(stored_in_file(file, "provenance").attrs)
-    numbers = ("ranks", "seed", "lanes", "lane")
-    values = {item.name: attributes[item.name] for item in fields(Provenance)}
-    return Provenance(**{name: int(value) if name in numbers else str(value) for name, value in values.items()})  # type: ignore[arg-type]
+            attributes[name + CHECKSUM_SUFFIX] = crc32(stored.encode())
 
 
 def _inline(text: str) -> np.bytes_ | str:
@@ -67,24 +59,6 @@ def _inline(text: str) -> np.bytes_ | str:
 
 _ROWS_A_BLOCK = 16
 _BYTES_A_BLOCK = 2**20
-
-
-class RowSource(Protocol):
-    """A run file that rows are copied from."""
-
-    @property
-    def events_array(self) -> NDArray[Any]:
-        """Rows of EVENT."""
-        ...
-
-    @property
-    def snapshot_index(self) -> NDArray[Any]:
-        """Rows of SNAPSHOT."""
-        ...
-
-    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
-        """Some rows of a dataset."""
-        ...
 
 
 class ModelRows:
@@ -103,13 +77,13 @@ class ModelRows:
         else:
             self._held += models
 
-    def take(self, run: RowSource, name: str, count: int, held: Sequence[Vector]) -> None:
+    def take(self, run: RunReader, name: str, count: int, held: Sequence[Vector]) -> None:
         """Start with the first rows of an earlier run, or with those `held` if its file has the last one only."""
         if self._held is not None:
             self._held += held
             return
         for first in range(0, count, self.rows_a_block):
-            self._log.append(self._dataset, run.rows(name, slice(first, min(first + self.rows_a_block, count))))
+            self._log.append(self._dataset, run.rows(name, first, min(first + self.rows_a_block, count)))
 
     @property
     def held(self) -> tuple[Vector, ...]:
@@ -153,49 +127,21 @@ def evaluated_at_once(dimension: int, dtype: np.dtype[Any]) -> int:
 # ---------------------------------------------------------------------------------------------------- status
 
 
-_STATES = {state.text: state for state in State}
-_NAME = "status"
-_WITHOUT_CHECKSUM = np.dtype([(name, STATUS[name]) for name in (STATUS.names or ())[:-1]])
-
-
 def create_status(file: h5py.File) -> int:
     """Allocate the status in one piece; returns its offset in the file, in bytes."""
     settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     space = h5py.h5s.create_simple((1,))
-    return int(h5py.h5d.create(file.id, _NAME.encode(), h5py.h5t.py_create(STATUS), space, settings).get_offset())
+    return int(h5py.h5d.create(file.id, b"status", h5py.h5t.py_create(STATUS), space, settings).get_offset())
 
 
 def pack_status(status: Status) -> bytes:
     """A status as the bytes of a record of STATUS."""
-    values = {item.name: getattr(status, item.name) for item in fields(status)}
-    values |= {"state": status.state.text.encode(), "reason": cut(status.reason, STATUS["reason"].itemsize)}
-    content = np.array(tuple(values[name] for name in _WITHOUT_CHECKSUM.names or ()), _WITHOUT_CHECKSUM).tobytes()
+    texts = {"state": status.state.text.encode(), "reason": cut(status.reason, STATUS["reason"].itemsize)}
+    values = {**asdict(status), **texts, "checksum": 0}
+    row = np.array(tuple(values[name] for name in STATUS_COLUMNS), STATUS)
+    content = row.tobytes()[:STATUS_CONTENT]
     return content + crc32(content).to_bytes(4, "little")
-
-
-def status_of(file: h5py.File) -> Status:
-    """The status as the file has it; a KeyError or the like if it is damaged."""
-    row = stored_in_file(file, _NAME)[0]
-    if row.dtype != STATUS:
-        raise TypeError(f"/status has columns {row.dtype.names}, expected {STATUS.names}")
-    values = dict(zip(row.dtype.names, row.tolist(), strict=True))
-    if values.pop("checksum") != crc32(row.tobytes()[: _WITHOUT_CHECKSUM.itemsize]):
-        raise ValueError("/status does not have its checksum")
-    state, reason = values.pop("state").decode(), values.pop("reason").decode()
-    return Status(_STATES[state], reason, **values)
-
-
-def read_status(path: Path) -> Status:
-    """The status of a run file, and whether it has metrics; nothing else is read. A RunFileError if it is damaged."""
-    with open_for_reading(path) as file:
-        try:
-            status = status_of(file)
-            if status.state in ENDED and not len(stored_in_file(file, "metrics")):
-                return replace(status, unevaluated="there are no metrics")
-            return status
-        except DAMAGE as error:
-            raise damaged(path, str(error)) from error
 
 
 def cut(text: str, size: int) -> bytes:
@@ -203,37 +149,11 @@ def cut(text: str, size: int) -> bytes:
     return text.encode(errors="replace")[:size].decode(errors="ignore").encode()
 
 
-def mark_killed_run(path: Path, status: Status) -> bool:
-    """Set the status of a run file whose run was killed; False if the run had recorded its own end.
-
-    The lock is held from the look at its state to the end of the change. A RunFileError if a run is still writing it.
-    """
-    try:
-        descriptor = lock(path)
-    except BlockingIOError as error:
-        raise RunFileError(f"{path}: {error}; wait until it has ended") from error
-    try:
-        with open_closed(path) as file:
-            offset, now = file[_NAME].id.get_offset(), status_of(file)
-        if now.state == State.RUNNING:
-            os.pwrite(descriptor, pack_status(status), offset)
-    except DAMAGE as error:
-        raise damaged(path, str(error)) from error
-    finally:
-        os.close(descriptor)
-    return now.state == State.RUNNING
-
-
 # ---------------------------------------------------------------------------------------------------- the whole file
 
 
 EVENTS_A_BLOCK = 256
-_VERSIONS = ("v110", "v110")  # the oldest format that can be read at any moment
 _CACHE_BYTES = 2**20  # a dataset: rows are written once and not read again, so that a larger cache only fills memory
-_TEXT, _ROWS = {"verdict": "S32", "advice": "S1000"}, ("clients", "quantiles")
-_TYPES = {"int": "<i8", "float": "<f8"}
-_SINGLE = [item for item in fields(Diagnosis) if item.name not in _ROWS]
-DIAGNOSIS = np.dtype([(item.name, _TEXT.get(item.name) or _TYPES[str(item.type)]) for item in _SINGLE])
 
 
 @dataclass(frozen=True)
@@ -261,7 +181,7 @@ def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any
 
     It is made in memory, because HDF5 crashes if the disk is full.
     """
-    with h5py.File("content", "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
+    with h5py.File("content", "w", driver="core", backing_store=False, libver=VERSIONS) as file:
         _create(file, opening)
         write_attributes(file.create_group("provenance").attrs, asdict(provenance))
         log = ChecksumLog(file[CHECKSUMS])
@@ -284,13 +204,14 @@ def _create(file: h5py.File, opening: Opening) -> None:
     ):  # fmt: skip
         file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(chunk,))
     last_only = opening.record.models == "last"
-    for name in ("model", "average") if opening.record.average else ("model",):
-        create_models(file, f"snapshots/{name}", opening.size, last_only=last_only)
+    create_models(file, "snapshots/model", opening.size, last_only=last_only)
+    if opening.record.average:
+        create_models(file, AVERAGES, opening.size, last_only=last_only)
 
 
 def open_to_append(path: Path) -> h5py.File:
     """The file, open in such a way that others can read it at any moment; the lock is that of lock.py."""
-    file = h5py.File(path, "r+", libver=_VERSIONS, locking=False, rdcc_nbytes=_CACHE_BYTES)
+    file = h5py.File(path, "r+", libver=VERSIONS, locking=False, rdcc_nbytes=_CACHE_BYTES)
     file.swmr_mode = True
     return file
 
@@ -342,13 +263,6 @@ def diagnosis_row(diagnosis: Diagnosis) -> NDArray[Any]:
         value = getattr(diagnosis, name)
         row[name] = cut(value, DIAGNOSIS[name].itemsize) if isinstance(value, str) else value
     return row
-
-
-def read_diagnosis(row: np.void, clients: NDArray[Any], quantiles: NDArray[Any]) -> Diagnosis:
-    """A diagnosis from its row and tables."""
-    values = {name: row[name].item() for name in row.dtype.names or ()}
-    texts = {name: value.decode() for name, value in values.items() if isinstance(value, bytes)}
-    return Diagnosis(**{**values, **texts}, clients=clients, quantiles=quantiles)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,6 @@ from areabench.runfile.layout import (
     ModelRows,
     ModelsInMemory,
     Opening,
-    RowSource,
     cause_of,
     close_after_write_error,
     diagnosis_row,
@@ -44,7 +44,9 @@ from areabench.runfile.layout import (
     open_to_append,
     pack_status,
 )
-from areabench.runfile.lock import Claim
+from areabench.runfile.lock import Claim, lock
+from areabench.runfile.read import status_so_far
+from areabench.runfile.reader import RunReader
 from areabench.runfile.schema import EVENT, SNAPSHOT
 from areabench.settings.parse import to_toml
 
@@ -62,7 +64,7 @@ class RunPrefix:
     If its file has the last model only, also the models and averages of these snapshots, from its checkpoint.
     """
 
-    run: RowSource
+    run: RunReader
     events: int
     snapshots: int
     tally: Tally
@@ -72,9 +74,9 @@ class RunPrefix:
     def copy_to(self, layout: Layout) -> None:
         """Put the rows into an empty file."""
         for first in range(0, self.events, _COPIED_AT_ONCE):
-            some = slice(first, min(first + _COPIED_AT_ONCE, self.events))
-            layout.log.append(layout.events, self.run.events_array[some])
-        layout.log.append(layout.index, self.run.snapshot_index[: self.snapshots])
+            last = min(first + _COPIED_AT_ONCE, self.events)
+            layout.log.append(layout.events, self.run.rows("events", first, last))
+        layout.log.append(layout.index, self.run.rows("snapshots/index", 0, self.snapshots))
         layout.models.take(self.run, "snapshots/model", self.snapshots, self.models)
         if layout.averages is not None:
             layout.averages.take(self.run, "snapshots/average", self.snapshots, self.averages)
@@ -84,7 +86,8 @@ class RunPrefix:
         """Time, version and events of the last of these snapshots."""
         if not self.snapshots:
             return None
-        time_s, version, events, _ = self.run.snapshot_index[self.snapshots - 1].tolist()
+        (row,) = self.run.rows("snapshots/index", self.snapshots - 1, self.snapshots)
+        time_s, version, events, _ = row.tolist()
         return time_s, version, events
 
 
@@ -347,6 +350,26 @@ class Recorder:
         waiting.clear()
 
 
+def mark_killed_run(path: Path, reason: str) -> bool:
+    """Set the status of a run file whose run was killed to failed; False if the run had recorded its own end.
+
+    The lock is held from the look at the status to the end of the change. A RunFileError if a run is still writing it.
+    """
+    try:
+        descriptor = lock(path)
+    except BlockingIOError as error:
+        raise RunFileError(f"{path}: {error}; wait until it has ended") from error
+    try:
+        with RunReader(path, as_closed=True) as reader:
+            status = reader.stored_status
+            if status.state == State.RUNNING:
+                failed = replace(status_so_far(reader, status), state=State.FAILED, reason=reason)
+                os.pwrite(descriptor, pack_status(failed), reader.status_offset)
+            return status.state == State.RUNNING
+    finally:
+        os.close(descriptor)
+
+
 def write_again(run: Run, metrics: NDArray[Any], path: Path) -> None:
     """Write a run that has ended into another file, with these metrics (rows of METRIC) in place of its own."""
     record, last_only = run.experiment.record, run.experiment.record.models == "last"
@@ -357,7 +380,7 @@ def write_again(run: Run, metrics: NDArray[Any], path: Path) -> None:
     )  # fmt: skip
     recorder.begin(run.provenance, run.clients_array, earlier)
     for name in _WRITTEN_AT_THE_END:
-        recorder.copy(name, metrics if name == "metrics" else run.rows(name, slice(None)))
+        recorder.copy(name, metrics if name == "metrics" else run.rows(name))
     recorder.set_status(run.status)
     recorder.close()
 

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE
+from areabench.arrays import FLOAT64
 from areabench.engine.events import CLIENT, Kind, Provenance, State, Status
 from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.engine.state import Tally
-from areabench.errors import RunFileError, UserError
+from areabench.errors import RunFileError
+from areabench.experiment.experiment import Experiment, Record
 from areabench.experiment.parse import parse_experiment
-from areabench.runfile.checksums import Checksums
-from areabench.runfile.layout import (
-    DIAGNOSIS,
-    read_attributes,
-    read_diagnosis,
-    read_provenance,
-    status_of,
-)
-from areabench.runfile.open import (
-    DAMAGE,
-    first_false,
-    open_closed,
-    ranks_exist,
-    read_rows,
-    stored_in_file,
-)
+from areabench.runfile.open import DamagedFileError
+from areabench.runfile.read import first_false, ranks_exist, stored_diagnosis
+from areabench.runfile.reader import AVERAGES, RunReader
 from areabench.runfile.record import Recorder, RunPrefix
-from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 from areabench.settings.parse import to_toml
+
+Value = TypeVar("Value")
 
 
 def good_events(rows: NDArray[Any], clients: int) -> int:
@@ -72,100 +60,6 @@ def good_snapshots(index: NDArray[Any], events: NDArray[Any] | None) -> int:
     return first_false(good)
 
 
-UNREADABLE = (*DAMAGE, MemoryError)
-
-
-class Source:
-    """What a damaged file still holds; a RunFileError if not even the experiment can be read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._file = open_closed(path)
-            attributes = read_attributes(self._file.attrs)
-            if attributes["format"] != FORMAT or attributes["schema_version"] != SCHEMA_VERSION:
-                raise RunFileError(
-                    f"{path}: is not a run file of schema version {SCHEMA_VERSION}; nothing can be saved"
-                )
-            self.experiment = parse_experiment(str(attributes["experiment"]), f"{path}: experiment")
-            self._checksums = Checksums(self._file, strict=False)
-        except UserError:
-            raise
-        except UNREADABLE as error:
-            raise RunFileError(f"{path}: nothing can be saved: {error}; run the experiment again") from error
-        self.clients_count = self.experiment.clients.count
-
-    def sound(self, name: str) -> int:
-        """How many rows of a dataset have the right checksum, from the first on."""
-        return self._checksums.verified(name)[0]
-
-    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
-        """Some rows of a dataset; an error where they cannot be read."""
-        return read_rows(self._file, name, chosen)
-
-    def length(self, name: str) -> int:
-        """How many rows a dataset has, whether they can be read or not; 0 if not even that is known."""
-        try:
-            return len(stored_in_file(self._file, name))
-        except UNREADABLE:
-            return 0
-
-    def prefix(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The rows of a dataset up to the first block that cannot be read, or does not have its checksum."""
-        blocks = [np.zeros(0, dtype)]
-        try:
-            dataset, count = stored_in_file(self._file, name), self.sound(name)
-            step = max(1, (dataset.chunks or dataset.shape)[0])
-            for first in range(0, count if dataset.dtype == dtype else 0, step):
-                blocks.append(read_rows(self._file, name, slice(first, min(first + step, count))))
-        except UNREADABLE:
-            pass
-        return np.concatenate(blocks)
-
-    def whole(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-        """All rows of a dataset, or None if some cannot be read."""
-        rows = self.prefix(name, dtype)
-        return rows if name in self and len(rows) == self.length(name) else None
-
-    def __contains__(self, name: str) -> bool:
-        """Whether there is such an object that can be opened."""
-        try:
-            return isinstance(stored_in_file(self._file, name), h5py.Dataset)
-        except UNREADABLE:
-            return False
-
-    def model_size(self) -> tuple[int, np.dtype[Any]]:
-        """The number of parameters, and their type."""
-        models = stored_in_file(self._file, "snapshots/model")
-        return int(models.shape[1]), models.dtype
-
-    def provenance(self) -> Provenance | None:
-        """Who ran what where, if it can be read."""
-        try:
-            return read_provenance(self._file)
-        except UNREADABLE:
-            return None
-
-    def status(self) -> Status | None:
-        """How the run stood, if it can be read."""
-        try:
-            return status_of(self._file)
-        except UNREADABLE:
-            return None
-
-    def clients(self) -> NDArray[Any] | None:
-        """The clients, if all are there in their order."""
-        table = self.whole("clients", CLIENT)
-        if table is None:
-            return None
-        numbered = table.dtype == CLIENT and np.array_equal(table["client"], np.arange(self.clients_count))
-        sound = numbered and ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
-        return table if sound else None
-
-
-_UNKNOWN = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": ""}  # others are texts
-
-
 @dataclass(frozen=True)
 class RecoveryLimits:
     """How many events and snapshots may be saved at most."""
@@ -198,181 +92,184 @@ class Recovery:
 
 def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Recovery:
     """Write what can be saved of a file into a new one."""
-    source = Source(damaged)
-    record = source.experiment.record
-    events = source.prefix("events", EVENT)
-    events = events[: good_events(events, source.clients_count)]
-    if limits is not None:
-        events = events[: limits.events]
-    index = source.prefix("snapshots/index", SNAPSHOT)
-    index = index[: good_snapshots(index, events if record.events else None)]
-    if limits is not None:
-        index = index[: limits.snapshots]
-    index = index[: _with_models(source, index)]
-    parts = _Salvaged(source, index)
-    saved = Recovery(
-        len(events), source.length("events"), len(index), source.length("snapshots/index"), tuple(parts.missing())
-    )
-    _write(source, made, events, index, parts, saved)
+    with RunReader(damaged, salvage=True) as reader:
+        try:
+            reader.check_format()
+            experiment = parse_experiment(reader.experiment_text, f"{damaged}: experiment")
+            events = reader.rows("events")
+            index = reader.rows("snapshots/index")
+        except DamagedFileError as error:
+            raise RunFileError(f"{damaged}: nothing can be saved: {error.what}; run the experiment again") from error
+        events = events[: good_events(events, experiment.clients.count)]
+        if limits is not None:
+            events = events[: limits.events]
+        index = index[: good_snapshots(index, events if experiment.record.events else None)]
+        if limits is not None:
+            index = index[: limits.snapshots]
+        index = index[: _with_models(reader, experiment.record, index)]
+        salvaged = _salvaged(reader, experiment, index)
+        saved = Recovery(
+            len(events), _length(reader, "events"), len(index), _length(reader, "snapshots/index"), salvaged.missing
+        )
+        tally = Tally()
+        columns = (events[name].tolist() for name in ("kind", "time_s", "client", "staleness"))
+        for kind, time_s, client, staleness in zip(*columns, strict=True):
+            tally.count(Kind(kind), time_s, client, staleness)
+        prefix = RunPrefix(reader, len(events), len(index), tally, salvaged.models, salvaged.averages)
+        recorder = Recorder(made, to_toml(experiment), *_size(reader), force=True, record=experiment.record)
+        clients = _unknown_clients(experiment.clients.count) if salvaged.clients is None else salvaged.clients
+        recorder.begin(salvaged.provenance or _unknown_provenance(), clients, prefix)
+        for name, rows in salvaged.tables.items():
+            recorder.copy(name, rows)
+        recorder.set_status(_status(recorder, salvaged, saved))
+        recorder.close()
     return saved
 
 
-def _with_models(source: Source, index: NDArray[Any]) -> int:
+def _with_models(reader: RunReader, record: Record, index: NDArray[Any]) -> int:
     """How many snapshots from the first on have their model, and their average where there are averages."""
-    record = source.experiment.record
     if record.models == "last":
         return len(index)
-    parts = ("snapshots/model", "snapshots/average") if record.average else ("snapshots/model",)
-    index = index[: min(source.sound(part) for part in parts)]
-    for number, row in enumerate(index):
-        try:
-            if digest(source.rows("snapshots/model", number)) != row["digest"]:
+    count = min(len(index), reader.count("snapshots/model"))
+    if record.average:
+        count = min(count, reader.count(AVERAGES))
+    number = 0
+    for models in reader.blocks("snapshots/model"):
+        for model in models:
+            if number == count or digest(model) != index["digest"][number]:
                 return number
-            _ = source.rows("snapshots/average", number) if record.average else None
-        except UNREADABLE:
-            return number
-    return len(index)
-
-
-class _Salvaged:
-    """The parts that are saved whole or not at all."""
-
-    def __init__(self, source: Source, index: NDArray[Any]) -> None:
-        snapshots = len(index)
-        self.source, self.status = source, source.status()
-        self.models = _held(source, index, "model")
-        self.averages = _held(source, index, "average") if self.models and source.experiment.record.average else []
-        self.provenance, self.clients = source.provenance(), source.clients()
-        self.ended = self.status is not None and self.status.state not in (State.RUNNING, State.FAILED)
-        self.tables = {
-            name: rows
-            for name, dtype in (("metrics", METRIC), ("tally/staleness", "<i8"), ("tally/served", "<i8"))
-            if (rows := source.whole(name, np.dtype(dtype))) is not None
-        }
-        if snapshots < source.length("snapshots/index") or len(self.tables.get("metrics", ())) not in (0, snapshots):
-            self.tables.pop("metrics", None)
-        if not _sound_tally(self.tables, source.clients_count):
-            self.tables.pop("tally/staleness", None)
-            self.tables.pop("tally/served", None)
-        self.tables |= _diagnosis(source)
-
-    def missing(self) -> Iterable[str]:
-        """The names of the parts that were there and cannot be saved."""
-        source, record = self.source, self.source.experiment.record
-        counted = not record.events
-        last = record.models == "last" and self.ended and source.length("snapshots/index") > 0
-        for name, there in (
-            ("status", self.status is not None),
-            ("provenance", self.provenance is not None),
-            ("clients", self.clients is not None),
-            ("last model", bool(self.models) or not last),
-            ("last average", bool(self.averages) or not (last and record.average)),
-            ("metrics", "metrics" in self.tables or not (self.ended or source.length("metrics"))),
-            ("tally", "tally/served" in self.tables or not (counted and self.ended)),
-            ("diagnosis", "diagnosis/summary" in self.tables or not source.length("diagnosis/summary")),
-        ):
-            if not there:
-                yield name
-
-
-def _sound_tally(tables: dict[str, NDArray[Any]], clients: int) -> bool:
-    staleness, served = tables.get("tally/staleness"), tables.get("tally/served")
-    if staleness is None or served is None or not len(served):
-        return False
-    return bool(len(served) == clients and (staleness >= 0).all() and (served >= 0).all())
-
-
-def _diagnosis(source: Source) -> dict[str, NDArray[Any]]:
-    """The tables of a diagnosis, if all are whole and make one."""
-    clients = source.whole("diagnosis/clients", DIAGNOSIS_CLIENT)
-    quantiles = source.whole("diagnosis/quantiles", QUANTILE)
-    summary = source.whole("diagnosis/summary", DIAGNOSIS)
-    if clients is None or quantiles is None or summary is None:
-        return {}
-    try:
-        _ = read_diagnosis(summary[0], clients, quantiles).cause
-    except UNREADABLE:
-        return {}
-    return {"diagnosis/clients": clients, "diagnosis/quantiles": quantiles, "diagnosis/summary": summary}
-
-
-def _write(
-    source: Source, made: Path, events: NDArray[Any], index: NDArray[Any], parts: _Salvaged, saved: Recovery
-) -> None:
-    experiment = source.experiment
-    recorder = Recorder(made, to_toml(experiment), *_size(source), force=True, record=experiment.record)
-    read, tally = _Rows(source, events, index), _tally(events)
-    earlier = RunPrefix(read, len(events), len(index), tally, parts.models, parts.averages)
-    recorder.begin(parts.provenance or _unknown(), _clients(parts), earlier)
-    for name, rows in parts.tables.items():
-        recorder.copy(name, rows)
-    recorder.set_status(_status(recorder, parts, saved))
-    recorder.close()
+            number += 1
+    return number
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """What a recorder copies from: events and index as they were checked, models as they are in the file."""
+class _Salvaged:
+    """The parts that are saved whole or not at all; None, or nothing, where they cannot be."""
 
-    source: Source
-    events_array: NDArray[Any]
-    snapshot_index: NDArray[Any]
+    status: Status | None
+    has_ended: bool
+    provenance: Provenance | None
+    clients: NDArray[Any] | None
+    models: list[NDArray[Any]]  # the last one, where the others are not kept
+    averages: list[NDArray[Any]]  # and its average
+    tables: dict[str, NDArray[Any]]  # by dataset
+    missing: tuple[str, ...]  # names of the parts that were there
 
-    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
-        return self.source.rows(name, chosen)
+
+def _salvaged(reader: RunReader, experiment: Experiment, index: NDArray[Any]) -> _Salvaged:
+    record, clients = experiment.record, experiment.clients.count
+    models = _last_vector(reader, "snapshots/model") if record.models == "last" and len(index) else []
+    if models and digest(models[0]) != index["digest"][-1]:
+        models = []
+    averages = _last_vector(reader, AVERAGES) if models and record.average else []
+    status = _readable(lambda: reader.stored_status)
+    has_ended = status is not None and status.state not in (State.RUNNING, State.FAILED)
+    provenance = _readable(lambda: reader.provenance)
+    table = _sound_clients(_whole(reader, "clients"), clients)
+    tables = {}
+    snapshots = _length(reader, "snapshots/index")
+    metrics = _whole(reader, "metrics")
+    if metrics is not None and len(metrics) in (0, len(index)) and len(index) >= snapshots:
+        tables["metrics"] = metrics
+    staleness = _whole(reader, "tally/staleness")
+    served = _whole(reader, "tally/served")
+    if staleness is not None and served is not None and _is_sound_tally(staleness, served, clients):
+        tables["tally/staleness"] = staleness
+        tables["tally/served"] = served
+    if diagnosis := _whole_diagnosis(reader):
+        tables |= diagnosis
+    keeps_last = record.models == "last" and has_ended and snapshots > 0
+    saved = {
+        "status": status is not None,
+        "provenance": provenance is not None,
+        "clients": table is not None,
+        "last model": bool(models) or not keeps_last,
+        "last average": bool(averages) or not (keeps_last and record.average),
+        "metrics": "metrics" in tables or not (has_ended or _length(reader, "metrics")),
+        "tally": "tally/served" in tables or record.events or not has_ended,
+        "diagnosis": bool(diagnosis) or not _length(reader, "diagnosis/summary"),
+    }
+    missing = tuple(name for name, there in saved.items() if not there)
+    return _Salvaged(status, has_ended, provenance, table, models, averages, tables, missing)
 
 
-def _status(recorder: Recorder, parts: _Salvaged, saved: Recovery) -> Status:
+def _whole_diagnosis(reader: RunReader) -> dict[str, NDArray[Any]]:
+    """The tables of a diagnosis, if all are whole and make one."""
+    try:
+        if stored_diagnosis(reader) is None:
+            return {}
+    except DamagedFileError:
+        return {}
+    tables = {name: _whole(reader, name) for name in ("diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary")}
+    whole = {name: rows for name, rows in tables.items() if rows is not None}
+    return whole if len(whole) == len(tables) else {}
+
+
+def _readable(read: Callable[[], Value]) -> Value | None:
+    """What can be read; None where it is damaged."""
+    try:
+        return read()
+    except DamagedFileError:
+        return None
+
+
+def _length(reader: RunReader, name: str) -> int:
+    """How many rows a dataset has, whether they count or not; 0 if not even that is known."""
+    return _readable(lambda: reader.length(name)) or 0
+
+
+def _whole(reader: RunReader, name: str) -> NDArray[Any] | None:
+    """All rows of a dataset, or None if some do not count."""
+    rows = reader.rows(name)
+    return rows if len(rows) == _readable(lambda: reader.length(name)) else None
+
+
+def _last_vector(reader: RunReader, name: str) -> list[NDArray[Any]]:
+    return list(reader.rows(name, 0, 1)) if reader.count(name) else []
+
+
+def _sound_clients(table: NDArray[Any] | None, count: int) -> NDArray[Any] | None:
+    """The clients, if all are there in their order."""
+    if table is None or not np.array_equal(table["client"], np.arange(count)):
+        return None
+    sound = ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
+    return table if sound else None
+
+
+def _is_sound_tally(staleness: NDArray[Any], served: NDArray[Any], clients: int) -> bool:
+    return bool(len(served) == clients and (staleness >= 0).all() and (served >= 0).all())
+
+
+def _status(recorder: Recorder, salvaged: _Salvaged, saved: Recovery) -> Status:
     """The old status where all is there, else that the run failed, and what was saved."""
-    old, counted = parts.status, recorder.tally.status(State.FAILED, "")
+    old = salvaged.status
+    counted = recorder.tally.status(State.FAILED, f"recovered: {saved.text}")
     if old is None:
-        return replace(counted, reason=f"recovered: {saved.text}")
+        return counted
     if not recorder.keeps_events:
-        counted = replace(old, state=State.FAILED)
-    elif (old.updates, old.server_steps) != (counted.updates, counted.server_steps):
-        return replace(counted, reason=f"recovered: {saved.text}; was {old.state.text}: {old.reason}")
-    if parts.ended and saved.everything:
+        counted = replace(old, state=State.FAILED, reason=counted.reason)
+    same_counts = (old.updates, old.server_steps) == (counted.updates, counted.server_steps)
+    if same_counts and salvaged.has_ended and saved.everything:
         return old
-    return replace(counted, reason=f"recovered: {saved.text}; was {old.state.text}: {old.reason}")
+    return replace(counted, reason=f"{counted.reason}; was {old.state.text}: {old.reason}")
 
 
-def _tally(events: NDArray[Any]) -> Tally:
-    tally = Tally()
-    columns = (events[name].tolist() for name in ("kind", "time_s", "client", "staleness"))
-    for kind, time_s, client, staleness in zip(*columns, strict=True):
-        tally.count(Kind(kind), time_s, client, staleness)
-    return tally
+def _size(reader: RunReader) -> tuple[int, np.dtype[Any]]:
+    """The number of parameters, and their type; where that is not known no model is saved."""
+    size = _readable(lambda: reader.model_size)
+    if size is not None and size[0] * size[1].itemsize <= LARGEST_MESSAGE_BYTES:
+        return size
+    return 1, FLOAT64
 
 
-def _held(source: Source, index: NDArray[Any], name: str) -> list[NDArray[Any]]:
-    """The last model where it is the only one, or its average, if it can be read."""
-    if source.experiment.record.models != "last" or not len(index):
-        return []
-    try:
-        row, model = source.rows(f"snapshots/{name}", 0), source.rows("snapshots/model", 0)
-    except UNREADABLE:
-        return []
-    return [row] if source.sound(f"snapshots/{name}") and digest(model) == index["digest"][-1] else []
-
-
-def _size(source: Source) -> tuple[int, np.dtype[Any]]:
-    try:
-        dimension, dtype = source.model_size()
-        if dimension * dtype.itemsize <= LARGEST_MESSAGE_BYTES:
-            return dimension, dtype
-    except UNREADABLE:
-        pass
-    return 1, np.dtype(np.float64)  # no model is saved
-
-
-def _clients(parts: _Salvaged) -> NDArray[Any]:
-    """The clients, or their numbers alone."""
-    if parts.clients is not None:
-        return parts.clients
-    table = np.zeros(parts.source.clients_count, CLIENT)
-    table["client"], table["rate"], table["rank"] = np.arange(len(table)), np.nan, -1
+def _unknown_clients(count: int) -> NDArray[Any]:
+    table = np.zeros(count, CLIENT)
+    table["client"] = np.arange(count)
+    table["rate"] = np.nan
+    table["rank"] = -1
     return table
 
 
-def _unknown() -> Provenance:
-    return Provenance(**{item.name: _UNKNOWN.get(item.name, "unknown") for item in fields(Provenance)})  # type: ignore[arg-type]
+def _unknown_provenance() -> Provenance:
+    known = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": ""}  # all others are texts
+    return Provenance(**{item.name: known.get(item.name, "unknown") for item in fields(Provenance)})  # type: ignore[arg-type]

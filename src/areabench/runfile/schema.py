@@ -1,49 +1,133 @@
-"""The run file: its HDF5 schema and the schema's version.
+"""The run file: its HDF5 schema, and the schema's version.
 
-    /                  attributes: format, schema_version, experiment (TOML)
-    /status            one record of fixed size: state, reason, end_s and counts
-    /provenance        attributes: who ran what where
-    /clients           one row per client
-    /events            one row per event, in the order in which the server handled them
-    /snapshots/model   one row per snapshot, or the last one only; /snapshots/index says when each was taken
-    /snapshots/average the running mean of the server's models, in the same rows, if asked for
-    /tally             staleness and served, if there is no event log
-    /metrics           one row per snapshot, written after the clock has stopped
-    /diagnosis/summary one row: whether a run on MPI kept its delays; /diagnosis/clients and /diagnosis/quantiles
-    /checksums         one row per block of rows in any of these, see checksums.py
-
-All of them exist from the start, most without a row, because only rows can be added to the file while a run writes it.
-docs/run-file.md documents every column with its unit. CLIENT is in engine/events.py and the tables of the diagnosis are
-in engine/diagnosis.py, where they are filled.
+All objects exist from the start, most without a row, because only rows can be added to a file while a run writes it.
+Three tables are declared where they are filled: CLIENT in engine/events.py, those of the diagnosis in
+engine/diagnosis.py. The page docs/run-file.md is made from the columns here and there: `make docs-reference`.
 
 Who changes the schema raises SCHEMA_VERSION; files of any other version are refused.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any, get_type_hints
+
 import numpy as np
 
-FORMAT = "areabench-run"
-SCHEMA_VERSION = 11
+from areabench.arrays import Columns, row_type
+from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
+from areabench.engine.events import CLIENT
 
-EVENT = np.dtype(
-    [
-        ("time_s", "<f8"), ("kind", "u1"), ("client", "<i4"), ("round", "<i8"), ("base_version", "<i8"),
-        ("staleness", "<i8"), ("iteration", "<i8"), ("version", "<i8"), ("step_size", "<f8"), ("drawn_delay_s", "<f8"),
-        ("realised_delay_s", "<f8"), ("reply_s", "<f8"), ("compute_s", "<f8"), ("queue_s", "<f8"), ("service_s", "<f8"),
-        ("flags", "u1"), ("reason", "u1"), ("local_steps", "<i4"), ("digest", "<u8"),
-    ]
-)  # fmt: skip
-SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
-METRIC = np.dtype(
-    [
-        ("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8"), ("average_loss", "f8"),
-        ("average_accuracy", "f8"),
-    ]
-)  # fmt: skip
-STATUS = np.dtype(
-    [
-        ("state", "S16"), ("reason", "S500"), ("end_s", "<f8"), ("updates", "<i8"), ("discarded", "<i8"),
-        ("server_steps", "<i8"), ("drain_s", "<f8"), ("refused", "<i8"), ("lost", "<i8"), ("checksum", "<u4"),
-    ]
-)  # fmt: skip
+FORMAT = "areabench-run"
+SCHEMA_VERSION = 1
+
+EVENT_COLUMNS: Columns = {
+    "time_s": ("<f8", "when the event happened"),
+    "kind": ("u1", "see below; a word in `run.events`"),
+    "client": ("<i4", "who sent the update"),
+    "round": ("<i8", "the client's round, from 0"),
+    "base_version": ("<i8", "version that the client started from"),
+    "staleness": ("<i8", "server steps between that version and the arrival"),
+    "iteration": ("<i8", "k, updates used plus server steps, after the event"),
+    "version": ("<i8", "server steps so far, after the event"),
+    "step_size": ("<f8", "alpha of the round; for a server step that of the clients called next, NaN if none is"),
+    "drawn_delay_s": ("<f8", "delay drawn for the round"),
+    "realised_delay_s": (
+        "<f8",
+        "the delay as measured on the client's clock; for a cancelled order the time from its sending to that",
+    ),
+    "reply_s": (
+        "<f8",
+        "from the client's last update until it saw the reply, on its clock: both ways, queue and service; NaN if the "
+        "order was no reply",
+    ),
+    "compute_s": ("<f8", "computing inside the delay"),
+    "queue_s": ("<f8", "from the poll that found the update until its handling"),
+    "service_s": ("<f8", "from then until the reply was sent; for a server step, how long it took"),
+    "flags": (
+        "u1",
+        "1 (`OVERRUN`): the update was not ready when its delay was over; with [privacy](privacy.md) also 2 "
+        "(`CLIPPED`): entries were cut to the range, and 4 (`OUTSIDE`): it was not sent because it does not fit into "
+        "it; sums of these",
+    ),
+    "reason": ("u1", "why an update was refused, see below; else 0"),
+    "local_steps": ("<i4", "local steps that the update is made of; 0 in rows that are no update"),
+    "digest": (
+        "<u8",
+        "CRC-32 of the update's bytes, for a server step of the new model's; 0 for an update under a mask",
+    ),
+}
+SNAPSHOT_COLUMNS: Columns = {
+    "time_s": ("<f8", "the model after all events up to and including this time"),
+    "version": ("<i8", "server steps that led to the model"),
+    "event": ("<i8", "events before the snapshot: rows 0 to `event` - 1 of `/events`"),
+    "digest": ("<u8", "CRC-32 of the model's bytes"),
+}
+METRIC_COLUMNS: Columns = {
+    "train_loss": (
+        "<f8",
+        "loss over all training data, regularisation included; on every `record.loss_every`-th snapshot and the last, "
+        "else NaN",
+    ),
+    "test_accuracy": ("<f8", "% of the test data classified correctly; NaN if there are no classes"),
+    "squared_distance": ("<f8", "squared distance to the minimiser; NaN if it is not known"),
+    "average_loss": ("<f8", "loss of the average beside the snapshot; NaN without `record.average`"),
+    "average_accuracy": ("<f8", "its accuracy, %"),
+}
+STATUS_COLUMNS: Columns = {
+    "state": ("S16", "see below"),
+    "reason": ("S500", "why, in words"),
+    "end_s": ("<f8", "when the run ended; in a failed run the time of the last event"),
+    "updates": ("<i8", "updates used"),
+    "discarded": ("<i8", "updates that arrived after the end"),
+    "server_steps": ("<i8", "server steps"),
+    "drain_s": ("<f8", "on MPI, from the end until the last client had stopped"),
+    "refused": ("<i8", "[refused updates](faults.md#updates-that-cannot-be-used)"),
+    "lost": ("<i8", "clients lost before the end"),
+    "checksum": ("<u4", "CRC-32 of the bytes before it"),
+}
+CHECKSUM_COLUMNS: Columns = {
+    "part": ("S32", "name of the dataset, without the first slash"),
+    "first": ("<i8", "first row of the block"),
+    "count": ("<i8", "rows in it"),
+    "content": ("<u4", "CRC-32 of their bytes"),
+    "own": ("<u4", "CRC-32 of the other columns of this row"),
+}
+EVENT = row_type(EVENT_COLUMNS)
+SNAPSHOT = row_type(SNAPSHOT_COLUMNS)
+METRIC = row_type(METRIC_COLUMNS)
+STATUS = row_type(STATUS_COLUMNS)
+CHECKSUM = row_type(CHECKSUM_COLUMNS)
+STATUS_CONTENT = STATUS.itemsize - 4  # bytes of a status before its checksum
+
+
+def _diagnosis_columns() -> Columns:
+    """A column for each number and text of a diagnosis, with the meaning that it is annotated with."""
+    kinds = {int: ["<i8"], float: ["<f8"]}
+    hints = get_type_hints(Diagnosis, include_extras=True)
+    columns = {}
+    for item in fields(Diagnosis):
+        hint = hints[item.name]
+        if hasattr(hint, "__metadata__"):
+            *kind, meaning = hint.__metadata__  # a text also says how long it may be
+            columns[item.name] = ((kind or kinds[hint.__origin__])[0], meaning)
+    return columns
+
+
+DIAGNOSIS_COLUMNS = _diagnosis_columns()
+DIAGNOSIS = row_type(DIAGNOSIS_COLUMNS)
+
+# Every dataset whose rows have checksums, with the type of a row; None: vectors of the problem's type.
+DATASETS: dict[str, np.dtype[Any] | None] = {
+    "clients": CLIENT,
+    "events": EVENT,
+    "snapshots/index": SNAPSHOT,
+    "snapshots/model": None,
+    "snapshots/average": None,
+    "metrics": METRIC,
+    "tally/staleness": np.dtype("<i8"),
+    "tally/served": np.dtype("<i8"),
+    "diagnosis/summary": DIAGNOSIS,
+    "diagnosis/clients": DIAGNOSIS_CLIENT,
+    "diagnosis/quantiles": QUANTILE,
+}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,11 +20,11 @@ from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import flatten
 from areabench.files import check_checksum, with_checksum
 from areabench.plugins.modules import checksum, of_text
-from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.export import Columns, columns_of, inside, write_columns
-from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
-from areabench.runfile.open import DAMAGE, left_open, open_file, stored_in_file
+from areabench.runfile.layout import checkpoint_path
+from areabench.runfile.open import DamagedFileError
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
+from areabench.runfile.reader import RunReader
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
 from areabench.settings.parse import Location, to_toml
 from areabench.settings.toml import literal, read_text, read_toml
@@ -166,9 +165,9 @@ def ended_state(path: Path, experiment: Experiment, *, evaluated: bool = False) 
 def recorded_code_changed(path: Path) -> bool:
     """Whether a module that a run was made with has changed since, or is missing; imports nothing."""
     try:
-        with open_file(path) as file:
-            modules = of_text(str(read_attributes(stored_in_file(file, "provenance").attrs)["modules"]))
-    except DAMAGE:
+        with RunReader(path) as reader:
+            modules = of_text(reader.provenance.modules)
+    except RunFileError:
         return False
     return any(checksum(Path(module.file)) != module.sha256 for module in modules)
 
@@ -182,12 +181,11 @@ def can_continue(path: Path, experiment: Experiment) -> bool:
 def _state(path: Path, experiment: Experiment, *, evaluated: bool = False) -> State | None:
     """The state of a run of exactly this experiment; None where the file holds another run or none, or is damaged."""
     try:
-        with open_file(path) as file:
-            if not _holds(file, experiment):
+        with RunReader(path) as reader:
+            if not _holds(reader, experiment) or (not reader.was_left_open and reader.find_damage()):
                 return None
-            _, damage = ({}, {}) if left_open(file) else check_rows(file, complete=True)
-            return None if damage or (evaluated and not len(stored_in_file(file, "metrics"))) else status_of(file).state
-    except DAMAGE:
+            return None if evaluated and not reader.length("metrics") else reader.stored_status.state
+    except RunFileError:
         return None
 
 
@@ -200,26 +198,25 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
     if not path.is_file():
         return None
     try:
-        with open_file(path) as file:
-            if not _holds(file, experiment):
+        with RunReader(path) as reader:
+            if not _holds(reader, experiment):
                 return None
             result = None
-            if not experiment.record.events and len(stored_in_file(file, "metrics")) and not left_open(file):
-                rows = VerifiedRows(file).rows
-                metrics, index = rows("metrics"), rows("snapshots/index")
-                staleness, served = rows("tally/staleness"), rows("tally/served")
-                result = _result(path, experiment, status_of(file), metrics, index, staleness, served)
-    except DAMAGE as error:
-        raise RunFileError(f"{path}: is damaged ({error}); `areabench sweep` makes this run again") from error
+            if not experiment.record.events and not reader.was_left_open and reader.length("metrics"):
+                names = ("metrics", "snapshots/index", "tally/staleness", "tally/served")
+                metrics, index, staleness, served = (reader.rows(name) for name in names)
+                result = _result(path, experiment, reader.stored_status, metrics, index, staleness, served)
+    except DamagedFileError as error:
+        raise RunFileError(f"{path}: is damaged ({error.what}); `areabench sweep` makes this run again") from error
     result = result or read_result(path)
     return result if result.is_done else None
 
 
-def _holds(file: h5py.File, experiment: Experiment) -> bool:
+def _holds(reader: RunReader, experiment: Experiment) -> bool:
     """Whether it is a run file of this version, and of this experiment."""
-    about = read_attributes(file.attrs)
-    known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
-    return bool(known and about["experiment"] == to_toml(experiment))
+    about = reader.attributes
+    known = (about.get("format"), about.get("schema_version")) == (FORMAT, SCHEMA_VERSION)
+    return known and reader.experiment_text == to_toml(experiment)
 
 
 # ---------------------------------------------------------------------------------------------------- sweeps

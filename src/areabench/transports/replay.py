@@ -116,7 +116,8 @@ class ModelsInFile(Models):
 
     def __getitem__(self, chosen: slice) -> Sequence[Vector]:
         """Some of them."""
-        return list(self._run.rows(self._name, chosen))
+        first, last, _ = chosen.indices(self._run.count(self._name))
+        return list(self._run.rows(self._name, first, last))
 
 
 class Shown(NamedTuple):

@@ -14,26 +14,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.engine.events import CLIENT, Kind, State, Status
+from areabench.engine.events import Kind, State, Status
 from areabench.engine.fairness import Traces, traces_of
 from areabench.engine.messages import digest
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
-from areabench.runfile.checksums import VerifiedRows, check_rows
-from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
-from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, stored_in_file
-from areabench.runfile.read import check_format
-from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.runfile.open import DamagedFileError
+from areabench.runfile.reader import RunReader
 
 WINDOW_S = 10.0  # of the run's time that counts as recent
-_ROWS_PER_READ = 65_536
 _SNAPSHOTS_SEARCHED = 32  # two blocks: more are never half written
 
 
@@ -49,11 +44,10 @@ class EventCounts:
         self.last_time_s = 0.0
         self._recent_s = np.zeros(0)  # times of the updates in the window
 
-    def read(self, path: Path, events: h5py.Dataset, total: int) -> None:
-        """Count the new ones of `total` events."""
-        while self.read_so_far < total:
-            rows = events[self.read_so_far : min(self.read_so_far + _ROWS_PER_READ, total)]
-            _check(path, rows, len(self.served), total)
+    def read(self, reader: RunReader) -> None:
+        """Count the events that are new."""
+        for rows in reader.blocks("events", self.read_so_far):
+            _check(reader.path, rows, len(self.served), self.read_so_far + len(rows))
             self._add(rows)
 
     def take(self, staleness: NDArray[np.int64], served: NDArray[np.int64]) -> None:
@@ -92,13 +86,11 @@ def _summed(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.i
 
 def _check(path: Path, rows: NDArray[Any], clients: int, events: int) -> None:
     """Refuse what no run writes, before it is counted."""
-    if rows.dtype != EVENT:
-        raise damaged(path, f"/events has columns {rows.dtype.names}, expected {EVENT.names}")
     used = rows[rows["kind"] == Kind.UPDATE]
     limits = {"kind": (rows, max(Kind)), "client": (used, clients - 1), "staleness": (used, events)}
     for name, (some, most) in limits.items():
         if len(some) and not 0 <= some[name].min() <= some[name].max() <= most:
-            raise RunFileError(f"{path}: is damaged (/events: {name} has values out of range)")
+            raise DamagedFileError(path, f"/events: {name} has values out of range")
 
 
 class Writer(Enum):
@@ -165,98 +157,82 @@ class Tail:
 
         The model of the last snapshot is read where its version is not `last_version`; None: no model is read.
         """
-        held = None
+        locked = None
         with suppress(OSError):  # opening it says what is wrong
-            held = lock_seen(self.path)  # before the status is read: a process that has ended has written it
-        with open_for_reading(self.path) as file:
-            try:
-                return self._read(file, held, last_version)
-            except DAMAGE as error:
-                raise damaged(self.path, str(error)) from error
+            locked = lock_seen(self.path)  # before the status is read: a process that has ended has written it
+        with RunReader(self.path) as reader:
+            return self._read(reader, locked, last_version)
 
-    def _read(self, file: h5py.File, held: bool | None, last_version: int | None) -> Observation:
-        facts, state = self._known(file), self.path.stat()
-        status, verified = status_of(file), VerifiedRows(file)
-        self._counts.read(self.path, stored_in_file(file, "events"), verified.count("events", self._counts.read_so_far))
-        if not facts.experiment.record.events and len(stored_in_file(file, "tally/served")):
-            self._counts.take(verified.rows("tally/staleness"), verified.rows("tally/served"))
-        index, metrics = verified.rows("snapshots/index"), verified.rows("metrics")
-        self._models_verified = verified.count("snapshots/model", self._models_verified)
-        snapshot, model = _last_snapshot(index, stored_in_file(file, "snapshots/model"), last_version)
+    def _read(self, reader: RunReader, locked: bool | None, last_version: int | None) -> Observation:
+        facts = self._known(reader)
+        file = self.path.stat()
+        status = reader.stored_status
+        self._counts.read(reader)
+        served = reader.rows("tally/served")
+        if len(served):
+            self._counts.take(reader.rows("tally/staleness"), served)
+        index = reader.rows("snapshots/index")
+        metrics = reader.rows("metrics")
+        self._models_verified = reader.count("snapshots/model", self._models_verified)
+        snapshot, model = _last_snapshot(reader, index, last_version)
         return Observation(
             facts=facts,
             status=status,
-            writer=_writer(facts, held),
+            writer=_writer(facts, locked),
             counts=self._counts,
             snapshots=len(index),
             snapshot=snapshot,
             model=model,
             metrics=metrics[-1] if len(metrics) and len(metrics) == len(index) else None,
-            size_bytes=state.st_size,
-            written_at=state.st_mtime,
+            size_bytes=file.st_size,
+            written_at=file.st_mtime,
         )
 
-    def _known(self, file: h5py.File) -> RunFacts:
+    def _known(self, reader: RunReader) -> RunFacts:
         """The facts, read once; a file that replaced the old one is counted from its start."""
         if self._facts is None:
-            _check_format(self.path, file)
-            _check_all(file)
-        origin, state = stored_in_file(file, "provenance").attrs, self.path.stat()
-        identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
+            _check_format(reader)
+            if not reader.was_left_open and (damage := reader.find_damage()):  # nothing is added any more
+                raise DamagedFileError(self.path, "; ".join(damage.values()))
+        file, origin = self.path.stat(), reader.provenance
+        identity = (file.st_dev, file.st_ino, origin.started_at, origin.resumed_at)
         if self._facts is None or identity != self._identity:
-            self._facts = _read_facts(self.path, file)
-            self._identity, self._counts = identity, EventCounts(len(self._facts.clients))
+            experiment = parse_experiment(reader.experiment_text, f"{self.path}: experiment")
+            clients = reader.rows("clients")
+            hosts = tuple(origin.hosts.split(","))
+            self._facts = RunFacts(experiment, origin.transport, origin.ranks, hosts, clients)
+            self._identity = identity
+            self._counts = EventCounts(len(clients))
             self._models_verified = 0
         return self._facts
 
 
 def _last_snapshot(
-    index: NDArray[Any], models: h5py.Dataset, last_version: int | None
+    reader: RunReader, index: NDArray[Any], last_version: int | None
 ) -> tuple[np.void | None, Vector | None]:
     """The last one; with a model, the last whose model is whole, which is one of the last few."""
-    first, count = max(0, len(index) - _SNAPSHOTS_SEARCHED), len(index)
-    rows = index[first:count]
-    if rows.dtype != SNAPSHOT:
-        raise TypeError(f"/snapshots/index has columns {rows.dtype.names}, expected {SNAPSHOT.names}")
-    if last_version is not None and len(models) >= count:  # fewer: the run writes its last model only, at its end
-        for number in reversed(range(len(rows))):
-            if rows[number]["version"] == last_version:
+    count = len(index)
+    if last_version is not None and reader.count("snapshots/model") >= count:  # fewer: only the last model is kept
+        for number in reversed(range(max(0, count - _SNAPSHOTS_SEARCHED), count)):
+            if index[number]["version"] == last_version:
                 break
-            model = models[first + number]
-            if digest(model) == rows[number]["digest"]:
-                return rows[number], model
-    return (rows[-1] if len(rows) else None), None
+            (model,) = reader.rows("snapshots/model", number, number + 1)
+            if digest(model) == index[number]["digest"]:
+                return index[number], model
+    return (index[-1] if count else None), None
 
 
-def _check_format(path: Path, file: h5py.File) -> None:
+def _check_format(reader: RunReader) -> None:
     """A UserError where the file is not a run file, for which waiting does not help."""
     try:
-        check_format(path, read_attributes(file.attrs))
+        reader.check_format()
     except RunFileError as error:
         raise UserError(str(error)) from error
 
 
-def _check_all(file: h5py.File) -> None:
-    """Verify everything once where nothing is added any more; while a run writes, what is new is verified."""
-    if not left_open(file):
-        _, damage = check_rows(file, complete=status_of(file).state != State.RUNNING)
-        if damage:
-            raise ValueError("; ".join(damage.values()))
-
-
-def _read_facts(path: Path, file: h5py.File) -> RunFacts:
-    attributes, origin = read_attributes(file.attrs), read_attributes(stored_in_file(file, "provenance").attrs)
-    clients = VerifiedRows(file).rows("clients")
-    if clients.dtype != CLIENT or not len(clients):
-        raise RunFileError(f"{path}: is damaged (/clients has columns {clients.dtype.names})")
-    hosts = tuple(str(origin["hosts"]).split(","))
-    experiment = parse_experiment(str(attributes["experiment"]), f"{path}: experiment")
-    return RunFacts(experiment, str(origin["transport"]), int(origin["ranks"]), hosts, clients)
-
-
-def _writer(facts: RunFacts, held: bool | None) -> Writer:
+def _writer(facts: RunFacts, locked: bool | None) -> Writer:
     """A held lock is enough; a free one counts only on the writer's machine: some file systems keep locks there."""
-    if held:
+    if locked:
         return Writer.THERE
     here = facts.hosts == (os.uname().nodename,)
-    return Writer.GONE if held is False and here else Writer.UNSEEN
+    return Writer.GONE if locked is False and here else Writer.UNSEEN
