@@ -6,14 +6,14 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.runs import nothing, recorder_of
 from tests.support.wires import (
     EXPERIMENT,
     NoRecall,
@@ -30,7 +30,7 @@ from tests.support.wires import (
 from areabench.arrays import Vector
 from areabench.engine.client import Client, Placement, place
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import CLIENT, Kind, Reason, State, Status
+from areabench.engine.events import Kind, Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.experiment.experiment import Experiment, Record, Stop
@@ -39,10 +39,7 @@ from areabench.methods.base import MethodSettings
 from areabench.methods.criteria import EveryPeriod
 from areabench.methods.s_fedavg import SFedAvg
 from areabench.problems.quadratic import Quadratic
-from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
-from areabench.runfile.record import Recorder
-from areabench.settings.parse import to_toml
 from areabench.timing.delays import RoundTime
 from areabench.timing.rates import UniformRates
 from areabench.transports.clock import Backoff, RealClock
@@ -52,161 +49,143 @@ from areabench.transports.worker_loop import ClientRoundFailure, HostedClient, W
 
 BeginRound = Callable[[Order, int], tuple[Order, RoundTime]]
 PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
+TWO = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
 
 # ---------------------------------------------------------------------------------------------------- the server
 
 
-@contextmanager
-def serving(path: Path, experiment: Experiment, link: ScriptedLink) -> Iterator[RealTimeServer]:
-    """A server on a scripted wire, writing to `path`."""
-    scenario = build_scenario(experiment, path.parent)
-    recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.begin(gather_provenance("mpi", "", "1", experiment.seed), np.zeros(0, CLIENT))
-    yield RealTimeServer(scenario, link, recorder, RunMonitors(NoTarget(), lambda _time_s, _updates: None))
-    recorder.close()
+class Served:
+    """A server on a scripted wire, with its run file."""
+
+    def __init__(self, folder: Path, link: ScriptedLink, experiment: Experiment = EXPERIMENT) -> None:
+        self.recorder = recorder_of(folder / "run.h5", experiment)
+        self.shown: list[int] = []  # updates
+        monitors = RunMonitors(NoTarget(), lambda _time_s, updates: self.shown.append(updates))
+        self.server = RealTimeServer(build_scenario(experiment, folder), link, self.recorder, monitors)
+
+    def run(self) -> tuple[Status, np.ndarray]:
+        """How the run ended, and its events."""
+        status = self.server.run()
+        assert self.server.all_left
+        self.recorder.close()
+        with Run(self.recorder.path) as run:
+            return status, run.events_array
 
 
-def serve(path: Path, experiment: Experiment, link: ScriptedLink) -> tuple[Status, np.ndarray]:
-    """Run a server to its end; how it ended, and its events."""
-    with serving(path, experiment, link) as server:
-        status = server.run()
-        assert server.all_left
-    with Run(path) as run:
-        return status, run.events_array
-
-
-def test_all_arrivals_of_a_poll_are_served(tmp_path: Path) -> None:
+def test_all_arrivals_of_a_poll_are_served_with_the_model_from_before_the_step(tmp_path: Path) -> None:
     link = ScriptedLink([[], [update(2), update(0), update(1)], [update(1, number=1), update(2, number=1)]])
-    status, events = serve(tmp_path / "run.h5", EXPERIMENT, link)
+    status, events = Served(tmp_path, link).run()
     assert events["client"].tolist() == [2, 0, 1, -1, 1, 2]
     assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1, 1, 2]
     assert (status.state, status.reason) == (State.DONE, "6 iterations")
     assert (status.updates, status.server_steps, status.discarded) == (5, 1, 0)
     assert link.stopped
-
-
-def test_replies_carry_the_model_from_before_the_step(tmp_path: Path) -> None:
-    link = ScriptedLink([[update(2), update(0), update(1)], [update(1, number=1), update(2, number=1)]])
-    serve(tmp_path / "run.h5", EXPERIMENT, link)
-    start = link.orders[0].model
-    replies = link.orders[3:]
+    start, replies = link.orders[0].model, link.orders[3:]
     assert all(np.array_equal(order.model, start) for order in replies[:3])
     assert all(np.array_equal(order.model, [1, 1]) for order in replies[3:])
     assert [order.version for order in replies] == [0, 0, 0, 1, 1]
     assert {order.flags for order in replies} == {Flag.REPLY}
 
 
-def test_iterations_end_the_run_in_the_middle_of_a_poll(tmp_path: Path) -> None:
-    link = ScriptedLink([[update(2), update(0), update(1)]])
-    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
-    status, events = serve(tmp_path / "run.h5", experiment, link)
-    assert events["kind"].tolist() == [Kind.UPDATE, Kind.UPDATE, Kind.DISCARDED]
-    assert events["iteration"].tolist() == [1, 2, 2]
-    assert (status.updates, status.discarded, status.reason) == (2, 1, "2 iterations")
+U, D, R = Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED
 
 
-def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
-    link = ScriptedLink([[update(0), update(1)], [update(2)], [], [update(0, number=1)]])
-    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
-    status, events = serve(tmp_path / "run.h5", experiment, link)
-    assert events["kind"].tolist() == 2 * [Kind.UPDATE] + 2 * [Kind.DISCARDED]
-    assert events["client"].tolist() == [0, 1, 2, 0]
-    assert (status.updates, status.discarded, status.server_steps) == (2, 2, 0)
-    assert [order.client for order in link.orders] == [0, 1, 2, 0, 1]  # no client is answered after the end
+@pytest.mark.parametrize(
+    ("polls", "unreadables", "events", "orders"),
+    [
+        ([[2, 0, 1]], [], [(U, 2), (U, 0), (D, 1)], [0, 1, 2, 2, 0]),  # the end comes in the middle of a poll
+        ([[0, 1], [2], [], [0]], [], [(U, 0), (U, 1), (D, 2), (D, 0)], [0, 1, 2, 0, 1]),  # nobody is answered after it
+        ([[], [0, 1]], [(2, Reason.PROTOCOL)], [(R, 2), (U, 0), (U, 1)], [0, 1, 2, 2, 0, 1]),  # works again
+    ],
+)
+def test_iterations_end_a_run(
+    polls: list[list[int]],
+    unreadables: list[tuple[int, Reason]],
+    events: list[tuple[Kind, int]],
+    orders: list[int],
+    tmp_path: Path,
+) -> None:
+    link = ScriptedLink(
+        [[update(client, number=int(place == 3)) for client in poll] for place, poll in enumerate(polls)],
+        unreadables=unreadables,
+    )
+    status, rows = Served(tmp_path, link, TWO).run()
+    assert [(row["kind"], row["client"]) for row in rows] == events
+    assert [order.client for order in link.orders] == orders
+    kinds = [kind for kind, _ in events]
+    assert (status.updates, status.discarded, status.refused) == (2, kinds.count(D), kinds.count(R))
+    assert (status.server_steps, status.reason) == (0, "2 iterations")
 
 
-def test_a_client_whose_message_could_not_be_read_works_again(tmp_path: Path) -> None:
-    link = ScriptedLink([[], [update(0), update(1)]], unreadables=[(2, Reason.PROTOCOL)])
-    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
-    status, events = serve(tmp_path / "run.h5", experiment, link)
-    assert events["kind"].tolist() == [Kind.REFUSED, Kind.UPDATE, Kind.UPDATE]
-    assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1]
-    assert status.refused == 1
-
-
-def test_horizon_ends_the_run_without_any_update(tmp_path: Path) -> None:
-    link = ScriptedLink([])
+def test_horizon_ends_the_run_without_any_update_and_the_server_sleeps(tmp_path: Path) -> None:
+    served = Served(tmp_path, ScriptedLink([]), replace(EXPERIMENT, stop=Stop(horizon_s=0.03)))
+    assert served.server.idle_s == 0.0
     begun_s = time.perf_counter()
-    status, events = serve(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.03)), link)
+    status, events = served.run()
     assert time.perf_counter() - begun_s >= 0.03
     assert (status.state, status.reason, status.end_s) == (State.DONE, "horizon of 0.03 s", 0.03)
     assert len(events) == 0
+    assert served.server.idle_s > 0.0
 
 
 def test_a_server_that_has_updates_does_nothing_else_in_between(tmp_path: Path) -> None:
-    scenario = build_scenario(replace(EXPERIMENT, stop=Stop(iterations=3, horizon_s=60.0)), tmp_path)
-    recorder = Recorder(tmp_path / "run.h5", to_toml(scenario.experiment), 2, np.dtype(np.float64), force=False)
-    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
-    shown = list[int]()
-    monitors = RunMonitors(NoTarget(), lambda _time_s, updates: shown.append(updates))
-    server = RealTimeServer(scenario, ScriptedLink([[update(0)], [], [update(1)], [update(2)]]), recorder, monitors)
-    assert server.run().updates == 3
-    assert shown == [1]  # once, when nothing had come
-    recorder.close()
+    link = ScriptedLink([[update(0)], [], [update(1)], [update(2)]])
+    served = Served(tmp_path, link, replace(EXPERIMENT, stop=Stop(iterations=3, horizon_s=60.0)))
+    assert served.run()[0].updates == 3
+    assert served.shown == [1]  # once, when nothing had come
 
 
 def test_a_server_that_waits_for_last_messages_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = list[float]()
-    with serving(tmp_path / "run.h5", EXPERIMENT, ScriptedLink([[], []])) as server:
-        monkeypatch.setattr(Backoff, "pause", lambda _backoff, limit_s: pauses.append(limit_s))
-        server.stop_clients()
+    monkeypatch.setattr(Backoff, "pause", lambda _backoff, limit_s: pauses.append(limit_s))
+    Served(tmp_path, ScriptedLink([[], []])).server.stop_clients()
     assert pauses == [1.0, 1.0, 1.0]  # until the last messages were there, and once after them
 
 
-def test_a_server_without_work_sleeps(tmp_path: Path) -> None:
-    with serving(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.03)), ScriptedLink([])) as server:
-        assert server.idle_s == 0.0
-        server.run()
-        assert server.idle_s > 0.0
-
-
 def test_the_clock_starts_with_the_run(tmp_path: Path) -> None:
-    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
-    with serving(tmp_path / "run.h5", experiment, ScriptedLink([[update(0), update(1)]])) as server:
-        server._clock._begun_s -= 100.0  # as if it had taken so long to get ready
-        assert server.run().reason == "2 iterations"
+    served = Served(tmp_path, ScriptedLink([[update(0), update(1)]]), TWO)
+    served.server._clock._begun_s -= 100.0  # as if it had taken so long to get ready
+    assert served.run()[0].reason == "2 iterations"
 
 
 def test_update_that_arrives_after_the_horizon_is_discarded(tmp_path: Path) -> None:
     link = ScriptedLink([[update(0)]], on_poll=lambda: time.sleep(0.03))  # the first poll takes longer than the run
-    status, events = serve(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.02)), link)
+    status, events = Served(tmp_path, link, replace(EXPERIMENT, stop=Stop(horizon_s=0.02))).run()
     assert events["kind"].tolist() == [Kind.DISCARDED]
     assert (status.updates, status.discarded) == (0, 1)
     assert events["time_s"][0] >= 0.03
 
 
-def test_failure_of_a_client_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_clock(monkeypatch)
-    link = ScriptedLink([[update(0), update(1, flags=Flag.FAILED), update(2)]])
-    with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
-        with pytest.raises(ClientFailure, match="client 1 failed:\nthe traceback of client 1"):
-            server.run()
-        assert [order.client for order in link.orders] == [0, 1, 2, 0, 2]  # the others of the poll are answered
-        server.stop_clients()
-        assert server.all_left
-    assert link.stopped
+OK, FAILED = Flag.NONE, Flag.FAILED
 
 
-def test_a_client_that_has_failed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("polls", "failures", "replied"),
+    [
+        ([{0: OK, 1: FAILED, 2: OK}], [1], [0, 2]),  # the others of the poll are answered
+        ([{1: FAILED}, {2: FAILED}], [1, 2], []),  # 2 fails while it is being stopped, 0 takes leave
+        ([{2: FAILED, 0: FAILED}, {}, {1: FAILED}], [2, 0, 1], []),  # no exception hides the first one
+    ],
+)
+def test_failures_of_clients_end_the_run(
+    polls: list[dict[int, Flag]],
+    failures: list[int],
+    replied: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock = own_clock(monkeypatch)
-    link = ScriptedLink([[update(1, flags=Flag.FAILED)], [update(2, flags=Flag.FAILED)]])
-    with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
-        with pytest.raises(ClientFailure, match="client 1 failed"):
-            server.run()
-        server.stop_clients()  # client 2 fails while it is being stopped, client 0 takes leave
-        assert server.all_left
-    assert sum(clock.slept) < 0.1
-
-
-def test_clients_that_fail_together_are_all_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_clock(monkeypatch)
-    link = ScriptedLink([[update(client, flags=Flag.FAILED) for client in (2, 0)], [], [update(1, flags=Flag.FAILED)]])
-    with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
-        with pytest.raises(ClientFailure, match="client 2 failed"):
-            server.run()
-        server.stop_clients()  # client 1 fails while it is being stopped: no exception hides the first one
-        assert server.all_left
-    assert link.failures == [2, 0, 1]  # a client waits until its text has been taken
+    link = ScriptedLink([[update(client, flags=flags) for client, flags in poll.items()] for poll in polls])
+    server = Served(tmp_path, link).server
+    first = failures[0]
+    with pytest.raises(ClientFailure, match=f"client {first} failed:\nthe traceback of client {first}"):
+        server.run()
+    assert [order.client for order in link.orders] == [0, 1, 2, *replied]
+    server.stop_clients()
+    assert server.all_left
+    assert link.stopped
+    assert link.failures == failures  # a client waits until its text has been taken
+    assert sum(clock.slept) < 0.1  # one that has failed is not waited for
 
 
 class StreamLink(ScriptedLink):
@@ -223,7 +202,7 @@ def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(
     ticks = itertools.count()
     monkeypatch.setattr(RealClock, "now_s", lambda _clock: next(ticks) / 1000)
     experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.05), stop=Stop(horizon_s=0.24))
-    status, events = serve(tmp_path / "run.h5", experiment, StreamLink([]))
+    status, events = Served(tmp_path, StreamLink([]), experiment).run()
     steps = events["time_s"][events["kind"] == Kind.STEP]
     assert status.updates > len(steps) == 4
     assert all(0 <= late_s < 0.02 for late_s in steps - 0.05 * np.arange(1, 5))
@@ -235,6 +214,13 @@ def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(
 def work(wire: WorkerWire, client: Client, number: int, begin_round: BeginRound, stretch: float = 1.0) -> None:
     """A rank that hosts one client."""
     Worker(wire, {number: HostedClient(client, begin_round)}, RealClock(stretch)).work()
+
+
+def work_together(wire: WorkerWire, problem: SlowBowl, delays_s: dict[int, float]) -> list[UpdateHeader]:
+    """A rank that hosts these clients, each with its delay; what they send."""
+    hosted = {client: HostedClient(client_of(problem), rounds_of(delay_s)) for client, delay_s in delays_s.items()}
+    Worker(wire, hosted, RealClock()).work()
+    return [sent.header for sent in wire.sent]
 
 
 def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
@@ -254,20 +240,6 @@ def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
     np.testing.assert_array_equal(wire.sent[0].payload, [8.5, 8.5])
 
 
-def test_client_that_is_in_time_reports_no_overrun() -> None:
-    wire = WorkerWire([order()], expected=1)
-    work(wire, client_of(SlowBowl()), 0, rounds_of(0.5))
-    assert wire.sent[0].header.flags == Flag.NONE
-
-
-def test_client_that_computes_longer_than_its_delay_reports_an_overrun() -> None:
-    wire = WorkerWire([order(Flag.NONE)], expected=1)
-    work(wire, client_of(SlowBowl(compute_s=0.02)), 0, rounds_of(0.001))
-    header = wire.sent[0].header
-    assert header.flags == Flag.OVERRUN
-    assert header.realised_delay_s >= 0.02 > header.drawn_delay_s
-
-
 @dataclass
 class LateWire(WorkerWire):
     """A wire whose first order comes 50 ms after the client began to look for it."""
@@ -279,32 +251,32 @@ class LateWire(WorkerWire):
         return super().orders(wait=wait) if time.perf_counter() >= self.asked_s + 0.05 else []
 
 
-def test_delay_of_a_call_runs_from_the_call() -> None:
-    """S-FedAvg's clients wait for a round; that time is not part of the next delay."""
-    wire = LateWire([order(Flag.NONE)._replace(iteration=4)], expected=1)
-    work(wire, client_of(SlowBowl()), 0, rounds_of(0.2))
-    assert wire.sent_s[0] - wire.asked_s >= 0.25
-
-
-def test_delay_of_what_goes_out_at_the_start_runs_from_the_start() -> None:
-    wire = LateWire([order(Flag.FIRST)], expected=1)
-    work(wire, client_of(SlowBowl()), 0, rounds_of(0.02))
-    assert wire.sent[0].header.realised_delay_s >= 0.05 > 0.02  # it was seen late, and is sent at once
-    assert wire.sent[0].header.flags == Flag.OVERRUN
-
-
-def test_delay_of_a_reply_runs_from_the_update_it_answers() -> None:
-    wire = LateWire([order(Flag.REPLY)], expected=1)
-    work(wire, client_of(SlowBowl()), 0, rounds_of(0.02))
+@pytest.mark.parametrize(
+    ("wire", "compute_s", "delay_s", "least_s", "flags"),
+    [
+        (WorkerWire([order()], 1), 0.0, 0.5, 0.5, Flag.NONE),
+        (WorkerWire([order(Flag.NONE)], 1), 0.02, 0.001, 0.02, Flag.OVERRUN),
+        (LateWire([order(Flag.NONE)], 1), 0.0, 0.2, 0.2, Flag.NONE),  # a call: the delay runs from when it is seen
+        (LateWire([order(Flag.FIRST)], 1), 0.0, 0.02, 0.05, Flag.OVERRUN),  # from the start
+        (LateWire([order(Flag.REPLY)], 1), 0.0, 0.02, 0.05, Flag.OVERRUN),  # from the update that it answers
+    ],
+)
+def test_a_delay_that_is_over_when_the_client_is_ready_is_an_overrun(
+    wire: WorkerWire, compute_s: float, delay_s: float, least_s: float, flags: Flag
+) -> None:
+    begun_s = time.perf_counter()
+    work(wire, client_of(SlowBowl(compute_s)), 0, rounds_of(delay_s))
     header = wire.sent[0].header
-    assert header.realised_delay_s >= 0.05  # the wait is a part of the delay, and longer than it
-    assert header.flags == Flag.OVERRUN
+    assert header.realised_delay_s >= least_s
+    assert (header.drawn_delay_s, header.flags) == (delay_s, flags)
+    if isinstance(wire, LateWire):
+        assert wire.sent_s[0] - begun_s >= 0.05 + (0.2 if flags is Flag.NONE else 0.0)
 
 
-def run_until_stopped(wire: WorkerWire, delay_s: float, rounds: int) -> float:
-    """Seconds from the stop to the end of the loop; the stop comes when the client has done its rounds."""
-    client = client_of(SlowBowl())
-    thread = threading.Thread(target=work, args=(wire, client, 0, rounds_of(delay_s)))
+@pytest.mark.parametrize(("orders", "rounds"), [([order()], 1), ([], 0)], ids=["asleep", "waiting for an order"])
+def test_stop_is_noticed(orders: list[Order], rounds: int) -> None:
+    wire, client = WorkerWire(orders, expected=1), client_of(SlowBowl())
+    thread = threading.Thread(target=work, args=(wire, client, 0, rounds_of(1000.0)))
     thread.start()
     assert wire.looked.wait(30)
     while wire.laid_out or client.round < rounds:  # the client is computing
@@ -312,19 +284,8 @@ def run_until_stopped(wire: WorkerWire, delay_s: float, rounds: int) -> float:
     told_s = time.perf_counter()
     wire.told_to_stop.set()
     thread.join(30)
-    assert not thread.is_alive()
-    assert client.round == rounds
-    return time.perf_counter() - told_s
-
-
-def test_stop_is_noticed_during_a_long_sleep() -> None:
-    wire = WorkerWire([order()], expected=1)
-    assert run_until_stopped(wire, delay_s=1000.0, rounds=1) < PATIENCE_S
-    assert wire.sent == []
-
-
-def test_stop_is_noticed_while_waiting_for_an_order() -> None:
-    assert run_until_stopped(WorkerWire([], expected=1), delay_s=0.0, rounds=0) < PATIENCE_S
+    assert time.perf_counter() - told_s < PATIENCE_S
+    assert (client.round, wire.sent) == (rounds, [])
 
 
 def test_exception_of_the_local_problem_is_raised() -> None:
@@ -355,9 +316,7 @@ def test_clients_of_one_rank_send_in_the_order_in_which_they_are_due() -> None:
     problem = SlowBowl(compute_s=0.002)
     delays_s = {4: 0.3, 5: 0.1, 6: 0.2}
     wire = WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=3)
-    hosted = {client: HostedClient(client_of(problem), rounds_of(delay_s)) for client, delay_s in delays_s.items()}
-    Worker(wire, hosted, RealClock()).work()
-    headers = [sent.header for sent in wire.sent]
+    headers = work_together(wire, problem, delays_s)
     assert [header.client for header in headers] == [5, 6, 4]
     assert all(header.realised_delay_s >= delays_s[header.client] for header in headers)
     assert wire.sent_s[2] < problem.begun_s[0] + sum(delays_s.values())  # side by side, not one after the other
@@ -380,21 +339,17 @@ class QuickWire(WorkerWire):
 
 def test_a_rank_looks_at_its_messages_after_every_round() -> None:
     """Else a reply would seem to take as long as computing for all the others, and a stop would be seen late."""
-    problem, clients = SlowBowl(compute_s=0.01), 4
-    wire = QuickWire([order(Flag.NONE, client=client) for client in range(clients)], expected=3 * clients)
-    hosted = {client: HostedClient(client_of(problem), rounds_of(0.0)) for client in range(clients)}
-    Worker(wire, hosted, RealClock()).work()
-    replies_s = [sent.header.reply_s for sent in wire.sent if not np.isnan(sent.header.reply_s)]
-    assert wire.looks >= 3 * clients
-    assert np.median(replies_s) < 0.01  # not the three rounds of the others
+    wire = QuickWire([order(Flag.NONE, client=client) for client in range(4)], expected=12)
+    headers = work_together(wire, SlowBowl(compute_s=0.01), dict.fromkeys(range(4), 0.0))
+    assert wire.looks >= 12
+    assert np.nanmedian([header.reply_s for header in headers]) < 0.01  # not the three rounds of the others
 
 
 def test_a_round_that_is_due_is_sent_before_the_next_one_is_computed() -> None:
     problem = SlowBowl(compute_s=0.05)
     wire = WorkerWire([order(Flag.NONE, client=client) for client in range(3)], expected=3)
-    hosted = {client: HostedClient(client_of(problem), rounds_of(0.0)) for client in range(3)}
-    Worker(wire, hosted, RealClock()).work()
-    assert [sent.header.client for sent in wire.sent] == [0, 1, 2]
+    headers = work_together(wire, problem, dict.fromkeys(range(3), 0.0))
+    assert [header.client for header in headers] == [0, 1, 2]
     assert wire.sent_s[0] < problem.begun_s[1] < wire.sent_s[1] < problem.begun_s[2]
 
 
@@ -502,9 +457,8 @@ def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSett
         threading.Thread(target=run_worker, args=(scenario, end, placement.hosted(rank)))
         for rank, end in link.ends.items()
     ]
-    recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
-    server = RealTimeServer(scenario, link, recorder, RunMonitors(NoTarget(), lambda _time_s, _updates: None))
+    recorder = recorder_of(path, experiment)
+    server = RealTimeServer(scenario, link, recorder, RunMonitors(NoTarget(), nothing))
     for thread in threads:
         thread.start()
     status = server.run()
@@ -518,6 +472,6 @@ def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSett
         updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
         assert (updates["realised_delay_s"] >= updates["drawn_delay_s"]).all()
         assert run.snapshot_index["time_s"].tolist() == [0.05 * number for number in range(6)] + [0.3]
-        outcome = Replay(run, scenario, lambda _time_s, _number: None).run()
+        outcome = Replay(run, scenario, nothing).run()
     assert outcome.difference is None
     assert (outcome.events, outcome.snapshots) == (len(run.events_array), 7)
