@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,6 +105,16 @@ class Launcher:
             self.write_defect(defect)
             command = ["broken" if word == "areabench" else word for word in command]
         return self.start(command)
+
+    def completed(self, ranks: int, *overrides: str, defect: str = "") -> Ended:
+        """The same, of a run that ends well and has nothing to say."""
+        ended = self.run(ranks, *overrides, defect=defect)
+        assert (ended.code, ended.errors) == (0, "")
+        return ended
+
+    def areabench(self, *words: str) -> Ended:
+        """Run a command of areabench to its end."""
+        return self.start([sys.executable, "-m", "areabench", *words])
 
     def write_defect(self, defect: str) -> None:
         """Write `broken.py`, which is areabench with a defect."""

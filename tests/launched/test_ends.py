@@ -35,8 +35,7 @@ Worker.work = heedless
 
 @pytest.mark.slow
 def test_a_run_does_not_wait_for_the_delays_that_its_horizon_cuts(quadratic: Launcher) -> None:
-    ended = quadratic.run(3, "delays.name=fixed", "rates.rate=0.01", "stop.horizon_s=0.5")
-    assert (ended.code, ended.errors) == (0, "")
+    ended = quadratic.completed(3, "delays.name=fixed", "rates.rate=0.01", "stop.horizon_s=0.5")
     assert ended.wall_s < 60  # start-up and all; the delays are 100 s
     with quadratic.recorded() as run:
         assert 0 < run.status.drain_s < 10  # a tenth of a second where the machine is not loaded
@@ -48,8 +47,7 @@ def test_a_run_does_not_wait_for_the_delays_that_its_horizon_cuts(quadratic: Lau
 @pytest.mark.slow
 def test_updates_in_flight_at_the_end_are_counted_as_discarded(quadratic: Launcher) -> None:
     settings = ("clients.count=4", "rates.rate=200", "stop.iterations=200", "stop.horizon_s=60")
-    ended = quadratic.run(5, *settings, defect=HEEDLESS_CLIENTS)
-    assert (ended.code, ended.errors) == (0, "")
+    quadratic.completed(5, *settings, defect=HEEDLESS_CLIENTS)
     with quadratic.recorded() as run:
         events, status = run.events_array, run.status
         late = events[-4:]
@@ -64,8 +62,7 @@ def test_updates_in_flight_at_the_end_are_counted_as_discarded(quadratic: Launch
 
 @pytest.mark.slow
 def test_a_run_ends_after_exactly_the_iterations_asked_for(quadratic: Launcher) -> None:
-    ended = quadratic.run(5, "clients.count=4", "rates.rate=500", "stop.iterations=101", "stop.horizon_s=60")
-    assert (ended.code, ended.errors) == (0, "")
+    quadratic.completed(5, "clients.count=4", "rates.rate=500", "stop.iterations=101", "stop.horizon_s=60")
     with quadratic.recorded() as run:
         status = run.status
         assert (status.state, status.reason) == (State.DONE, "101 iterations")
@@ -77,8 +74,7 @@ def test_a_run_ends_after_exactly_the_iterations_asked_for(quadratic: Launcher) 
 @pytest.mark.slow
 def test_a_target_accuracy_ends_a_run(logistic: Launcher) -> None:
     settings = ("data.spread=0.2", "method.step_size=5", "stop.target_accuracy=60", "stop.horizon_s=60")
-    ended = logistic.run(3, *settings)
-    assert (ended.code, ended.errors) == (0, "")
+    logistic.completed(3, *settings)
     with logistic.recorded() as run:
         assert (run.status.state, run.status.reason[:13]) == (State.TARGET, "test accuracy")
         assert 0 < run.status.end_s < 60

@@ -99,18 +99,35 @@ def failing_client(ranks: str, at_round: int, padding: int = 0) -> str:
     return FAILING_CLIENT.format(ranks=ranks, round=at_round, padding=padding)
 
 
-def test_an_exception_on_a_client_ends_all_ranks_with_its_traceback(quadratic: Launcher) -> None:
-    ended = quadratic.run(4, "clients.count=3", LONG, defect=failing_client("{2}", 5))
+ERRORS = {
+    "a client": (
+        failing_client("{2}", 5),
+        ("client 1 failed:", "ArithmeticError: the sum is wrong", "in fail\n"),
+        "client 1 failed: ... ArithmeticError: the sum is wrong",
+    ),
+    "clients together, with long messages": (
+        failing_client("{1, 2, 3}", 0, padding=200_000),
+        ("ArithmeticError: the sum is wrong!!!",),
+        "ArithmeticError: the sum is wrong!!!",
+    ),
+    "the server": (FAILING_SERVER, ("LookupError: no such model",), "LookupError: no such model"),
+}
+
+
+@pytest.mark.parametrize("who", ERRORS)
+def test_an_exception_ends_all_ranks_with_its_traceback(who: str, quadratic: Launcher) -> None:
+    defect, said, reason = ERRORS[who]
+    ended = quadratic.run(4, "clients.count=3", "delays.name=fixed", LONG, defect=defect)
     assert ended.code == 1
     assert ended.errors.count("Traceback (most recent call last)") == 1
-    assert "client 1 failed:" in ended.errors
-    assert "ArithmeticError: the sum is wrong" in ended.errors
-    assert "in fail\n" in ended.errors
+    assert all(words in ended.errors for words in said)
     with quadratic.recorded() as run:
         assert run.status.state == State.FAILED
-        assert "client 1" in run.status.reason
-        assert run.status.reason.endswith("ArithmeticError: the sum is wrong")
-        assert np.count_nonzero(run.events_array["client"] == 1) == 5
+        assert reason in run.status.reason
+        if who == "a client":
+            assert np.count_nonzero(run.events_array["client"] == 1) == 5
+        else:
+            assert run.status.updates == (7 if who == "the server" else 0)
     assert quadratic.replay() == 0
 
 
@@ -134,26 +151,6 @@ def test_sys_exit_of_a_part_ends_all_ranks_and_names_the_part(
     with quadratic.recorded() as run:
         assert run.status.state == State.FAILED
         assert line in run.status.reason
-
-
-def test_clients_that_fail_together_with_long_messages_end_all_ranks(quadratic: Launcher) -> None:
-    defect = failing_client("{1, 2, 3}", 0, padding=200_000)
-    ended = quadratic.run(4, "clients.count=3", "delays.name=fixed", LONG, defect=defect)
-    assert ended.code == 1
-    assert "ArithmeticError: the sum is wrong!!!" in ended.errors
-    with quadratic.recorded() as run:
-        assert (run.status.state, run.status.updates) == (State.FAILED, 0)
-
-
-def test_an_exception_on_the_server_ends_all_ranks_with_its_traceback(quadratic: Launcher) -> None:
-    ended = quadratic.run(3, LONG, defect=FAILING_SERVER)
-    assert ended.code == 1
-    assert ended.errors.count("Traceback (most recent call last)") == 1
-    assert "LookupError: no such model" in ended.errors
-    with quadratic.recorded() as run:
-        assert (run.status.state, run.status.updates) == (State.FAILED, 7)
-        assert run.status.reason == "LookupError: no such model"
-    assert quadratic.replay() == 0
 
 
 def test_an_exception_while_a_client_is_set_up_ends_all_ranks(quadratic: Launcher) -> None:
@@ -254,7 +251,7 @@ def test_mpiexec_works_like_mpirun(quadratic: Launcher) -> None:
 
 
 def test_the_doctor_finds_this_machine_fit_for_a_message(quadratic: Launcher) -> None:
-    ended = quadratic.start([sys.executable, "-m", "areabench", "doctor", "--json"])
+    ended = quadratic.areabench("doctor", "--json")
     marks = {found["name"]: (found["mark"], found["text"]) for found in json.loads(ended.output)["findings"]}
     assert ended.errors == ""
     for name in ("mpi4py", "MPI library", "launcher", "two ranks", "HDF5"):

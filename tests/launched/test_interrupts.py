@@ -87,8 +87,7 @@ def check(run: Run, name: str) -> None:
 
 
 def test_a_run_ends_and_replays(quadratic: Launcher, interrupting: str) -> None:
-    ended = quadratic.run(RANKS)
-    assert (ended.code, ended.errors) == (0, "")
+    quadratic.completed(RANKS)
     with quadratic.recorded() as run:
         check(run, interrupting)
     assert main(["replay", str(quadratic.run_file), *trusted(quadratic, interrupting)]) == 0
@@ -105,9 +104,7 @@ def test_a_run_is_stopped_and_continues(quadratic: Launcher, interrupting: str) 
     with quadratic.recorded() as run:
         assert run.status.state == State.STOPPED
         before = run.status.updates
-    ended = quadratic.start(
-        [*AREABENCH, "resume", str(quadratic.run_file), "-n", str(RANKS), *trusted(quadratic, interrupting)]
-    )
+    ended = quadratic.areabench("resume", str(quadratic.run_file), "-n", str(RANKS), *trusted(quadratic, interrupting))
     assert (ended.code, ended.errors) == (0, "")
     with quadratic.recorded() as run:
         check(run, interrupting)

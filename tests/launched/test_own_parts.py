@@ -49,7 +49,7 @@ def module(launcher: Launcher) -> list[str]:
 def test_the_example_in_real_time(ranks: int, tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     words = ["-n", str(ranks), "--set", "stop.horizon_s=0.7", "-o", str(launcher.run_file)]
-    ended = launcher.start([*AREABENCH, "launch", str(OWN / "own.toml"), *words])
+    ended = launcher.areabench("launch", str(OWN / "own.toml"), *words)
     assert (ended.code, ended.errors) == (0, "")
     with launcher.recorded() as run:
         assert run.status.state == State.DONE
@@ -73,10 +73,10 @@ def test_a_run_is_stopped_and_continues(mine: Launcher) -> None:
     write(mine.experiment.parent, "method", memory="start", report="Report(work.local - memory, work.local)")
     mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 3.0"))
     stop(mine)
-    ended = mine.start([*AREABENCH, "resume", str(mine.run_file)])
+    ended = mine.areabench("resume", str(mine.run_file))
     assert ended.code == 2
     assert "would import and call 'mine:make'" in ended.errors
-    ended = mine.start([*AREABENCH, "resume", str(mine.run_file), *module(mine)])
+    ended = mine.areabench("resume", str(mine.run_file), *module(mine))
     assert (ended.code, ended.errors) == (0, "")
     with mine.recorded() as recorded:
         assert recorded.status.state == State.DONE
@@ -91,53 +91,59 @@ def test_a_run_is_not_resumed_with_other_data(mine: Launcher) -> None:
     mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 60.0"))
     stop(mine)
     np.save(mine.experiment.with_name("rows.npy"), rows[::-1])
-    ended = mine.start([*AREABENCH, "resume", str(mine.run_file), *module(mine)])
+    ended = mine.areabench("resume", str(mine.run_file), *module(mine))
     assert ended.code == 2
     assert ended.errors.count("the data have changed since this run: their SHA-256 was ") == 1
 
 
-def test_an_error_of_a_client_ends_all_ranks(mine: Launcher) -> None:
-    write(mine.experiment.parent, "problem", descend="self.n = getattr(self, 'n', 0) + 1; 1 / (self.n - 9)")
+COUNTED = {"fields": "steps: int = 0"}
+ERRORS: list[tuple[str, dict[str, str], str, str]] = [
+    (
+        "problem",
+        {"descend": "self.n = getattr(self, 'n', 0) + 1; 1 / (self.n - 9)"},
+        'mine.py", line ',
+        "ZeroDivisionError: ",
+    ),
+    (
+        "method",
+        {
+            **COUNTED,
+            "aggregate": "1 / (state.steps - 3)",
+            "after": "State(state.model + gain * state.buffer.mean(), steps=state.steps + 1)",
+        },
+        'mine.py", line 21, in aggregate',
+        "ZeroDivisionError: division by zero (at mine.py, line 21)",
+    ),
+    (
+        "method",
+        {**COUNTED, "after": "State(state.model, steps=state.steps + 1), ((-1,) if state.steps == 3 else ())"},
+        'method "mine:make" calls client -1, which does not exist; name clients from 0 to 1',
+        "calls client -1, which does not exist",
+    ),
+    (
+        "method",
+        {
+            "memory": "np.zeros_like(start)",
+            "report": "Report((work.local - work.model)[: 1 if memory[0] == 2 else 2], memory + 1)",
+        },
+        "method.name = 'mine:make' report gave a payload that has the shape (1,), not (2,)",
+        "report gave a payload",
+    ),
+]
+
+
+@pytest.mark.parametrize(("section", "changes", "said", "reason"), ERRORS, ids=["client", "server", "call", "report"])
+def test_an_error_ends_all_ranks(section: str, changes: dict[str, str], said: str, reason: str, mine: Launcher) -> None:
+    write(mine.experiment.parent, section, **changes)
     ended = mine.run(3, LONG, "stop.iterations=100000")
     assert ended.code == 1
-    assert ended.errors.count("ZeroDivisionError: ") == 1
-    assert 'mine.py", line ' in ended.errors
+    assert ended.errors.count(said) == 1
+    assert ended.errors.count("ZeroDivisionError: ") == ("ZeroDivisionError" in reason)
     with mine.recorded() as run:
         assert run.status.state == State.FAILED
-        assert "ZeroDivisionError" in run.status.reason
-
-
-def test_an_error_of_the_server_ends_all_ranks(mine: Launcher) -> None:
-    write(mine.experiment.parent, "method", fields="steps: int = 0", aggregate="1 / (state.steps - 3)",
-          after="State(state.model + gain * state.buffer.mean(), steps=state.steps + 1)")  # fmt: skip
-    ended = mine.run(3, LONG, "stop.iterations=100000")
-    assert ended.code == 1
-    assert 'mine.py", line 21, in aggregate' in ended.errors
-    with mine.recorded() as run:
-        assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
-        assert run.status.reason == "ZeroDivisionError: division by zero (at mine.py, line 21)"
+        assert reason in run.status.reason
+        assert run.status.server_steps == 3 or "fields" not in changes
     assert main(["replay", str(mine.run_file), *module(mine)]) == 0
-
-
-def test_a_call_of_nobody_ends_all_ranks(mine: Launcher) -> None:
-    after = "State(state.model, steps=state.steps + 1), ((-1,) if state.steps == 3 else ())"
-    write(mine.experiment.parent, "method", fields="steps: int = 0", after=after)
-    ended = mine.run(3, LONG, "stop.iterations=100000")
-    assert ended.code == 1
-    assert ended.errors.count('method "mine:make" calls client -1, which does not exist; name clients from 0 to 1') == 1
-    assert "Traceback" not in ended.errors
-    with mine.recorded() as run:
-        assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
-
-
-def test_a_report_that_becomes_wrong_ends_all_ranks(mine: Launcher) -> None:
-    report = "Report((work.local - work.model)[:1] if memory[0] == 2 else work.local - work.model, memory + 1)"
-    write(mine.experiment.parent, "method", memory="np.zeros_like(start)", report=report)
-    ended = mine.run(3, LONG, "stop.iterations=100000")
-    assert ended.code == 1
-    assert "method.name = 'mine:make' report gave a payload that has the shape (1,), not (2,)" in ended.errors
-    with mine.recorded() as run:
-        assert run.status.state == State.FAILED
 
 
 def test_a_bad_setting_is_reported_once(mine: Launcher) -> None:
@@ -151,7 +157,7 @@ def test_a_bad_setting_is_reported_once(mine: Launcher) -> None:
 def test_a_sweep_in_real_time(mine: Launcher) -> None:
     write(mine.experiment.parent, "delays", delay="0.02 + generator.standard_exponential() / rate")
     words = ["--transport", "mpi", "-n", "2", "-o", str(mine.folder / "sweep")]
-    ended = mine.start([*AREABENCH, "sweep", str(mine.experiment), *words])
+    ended = mine.areabench("sweep", str(mine.experiment), *words)
     assert (ended.code, ended.errors) == (0, "")
     (path,) = (mine.folder / "sweep").glob("*.h5")
     with open_run(path) as run:

@@ -28,8 +28,7 @@ def used(events: NDArray[Any]) -> NDArray[Any]:
 def test_the_models_do_not_depend_on_the_placement(quadratic: Launcher, ranks: int) -> None:
     """One client works at a time, so that the order of events is the same on every clock, and so is every bit."""
     settings = (*ONE_A_ROUND, "stop.iterations=60", "stop.horizon_s=60")
-    ended = quadratic.run(ranks, *settings)
-    assert (ended.code, ended.errors) == (0, "")
+    quadratic.completed(ranks, *settings)
     with quadratic.recorded() as run, quadratic.simulated(*settings) as simulated:
         assert run.status.state == State.DONE
         assert run.clients_array["rank"].tolist() == [1 + client % (ranks - 1) for client in range(4)]
@@ -42,8 +41,7 @@ def test_the_models_do_not_depend_on_the_placement(quadratic: Launcher, ranks: i
 @pytest.mark.parametrize("ranks", [2])
 def test_clients_that_share_a_rank_draw_what_they_draw_alone(quadratic: Launcher, ranks: int) -> None:
     settings = ("clients.count=6", "rates.rate=20", "stop.horizon_s=1")
-    ended = quadratic.run(ranks, *settings)
-    assert (ended.code, ended.errors) == (0, "")
+    quadratic.completed(ranks, *settings)
     with quadratic.recorded() as run, quadratic.simulated(*settings, "stop.horizon_s=60") as simulated:
         drawn = {(row["client"], row["round"]): row["drawn_delay_s"] for row in simulated.events_array}
         updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
@@ -58,8 +56,7 @@ def test_clients_that_share_a_rank_draw_what_they_draw_alone(quadratic: Launcher
 
 @pytest.mark.parametrize("ranks", [17, 4])
 def test_sixteen_clients_run_on_any_number_of_ranks(logistic: Launcher, ranks: int) -> None:
-    ended = logistic.run(ranks, "clients.count=16", "rates.rate=5", "stop.horizon_s=1", "data.train_samples=320")
-    assert (ended.code, ended.errors) == (0, "")
+    logistic.completed(ranks, "clients.count=16", "rates.rate=5", "stop.horizon_s=1", "data.train_samples=320")
     with logistic.recorded() as run:
         assert (run.status.state, run.provenance.ranks) == (State.DONE, ranks)
         assert np.count_nonzero(run.served) > 8
@@ -96,8 +93,7 @@ def test_a_model_beyond_the_size_of_a_message_is_refused(quadratic: Launcher) ->
 
 @pytest.mark.timed
 def test_a_stretched_clock_keeps_the_times_of_the_experiment(quadratic: Launcher) -> None:
-    ended = quadratic.run(3, "clock.stretch=4", "delays.name=fixed", "rates.rate=10", "stop.horizon_s=0.55")
-    assert (ended.code, ended.errors) == (0, "")
+    ended = quadratic.completed(3, "clock.stretch=4", "delays.name=fixed", "rates.rate=10", "stop.horizon_s=0.55")
     assert ended.wall_s > 4 * 0.55
     with quadratic.recorded() as run:
         updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]

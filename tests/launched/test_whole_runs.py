@@ -61,51 +61,28 @@ def test_a_launch_from_python_that_fails(tmp_path: Path, monkeypatch: pytest.Mon
         areabench.launch(sections, stop={"iterations": 100}, delays="late_delays:wrong_later")
 
 
-def test_area_on_2_ranks(quadratic: Launcher) -> None:
-    check(quadratic, 1, "area", *POISSON)
-
-
-def test_s_fedavg_on_2_ranks_with_three_local_steps(quadratic: Launcher) -> None:
-    check(quadratic, 1, "s-fedavg", "method.clients_per_round=1", "clients.local_steps=3")
-
-
-def test_area_on_3_ranks_with_three_local_steps(logistic: Launcher) -> None:
-    check(logistic, 2, "area", *EVERY_TWO, "clients.local_steps=3", "split.name=dirichlet")
-
-
-def test_area_on_3_ranks_whose_first_messages_are_zero(logistic: Launcher) -> None:
-    check(logistic, 2, "area", *EVERY_TWO, "method.first_message=zero")
-
-
-def test_fedbuff_on_3_ranks_steps_by_the_clock(quadratic: Launcher) -> None:
-    check(quadratic, 2, "fedbuff", *EVERY_50_MS)
-
-
-def test_area_on_3_ranks_with_a_torch_module(perceptron: Launcher) -> None:
-    check(perceptron, 2, "area", *EVERY_TWO)
-
-
-def test_area_on_3_ranks_with_mnist(logistic: Launcher) -> None:
-    check(logistic, 2, "area", *EVERY_TWO, "data={name = 'mnist'}", "split={name = 'dirichlet'}")
-
-
-def test_s_fedavg_on_5_ranks_draws_two_clients_per_round(logistic: Launcher) -> None:
-    check(logistic, 4, "s-fedavg", "method.clients_per_round=2", "stop.horizon_s=1")
-
-
-def test_fedbuff_on_5_ranks_with_three_local_steps(logistic: Launcher) -> None:
-    check(logistic, 4, "fedbuff", *POISSON, "clients.local_steps=3", "rates.rate=20")
-
-
-def test_as_fedavg_on_9_ranks_with_unequal_rates(quadratic: Launcher) -> None:
-    check(quadratic, 8, "as-fedavg", *EVERY_50_MS, "rates={name = 'normal', mean = 15.0, deviation = 5.0}")
-
-
-def check(launcher: Launcher, clients: int, method: str, *settings: str) -> None:
-    """Run on MPI and hold the run file against the simulator, the replay and the facts that every run obeys."""
+@pytest.mark.parametrize(
+    ("problem", "clients", "method", "settings"),
+    [
+        ("quadratic", 1, "area", POISSON),
+        ("quadratic", 1, "s-fedavg", ("method.clients_per_round=1", "clients.local_steps=3")),
+        ("quadratic", 2, "fedbuff", EVERY_50_MS),
+        ("quadratic", 8, "as-fedavg", (*EVERY_50_MS, "rates={name = 'normal', mean = 15.0, deviation = 5.0}")),
+        ("logistic", 2, "area", (*EVERY_TWO, "clients.local_steps=3", "split.name=dirichlet")),
+        ("logistic", 2, "area", (*EVERY_TWO, "method.first_message=zero")),
+        ("logistic", 2, "area", (*EVERY_TWO, "data={name = 'mnist'}", "split={name = 'dirichlet'}")),
+        ("logistic", 4, "s-fedavg", ("method.clients_per_round=2", "stop.horizon_s=1")),
+        ("logistic", 4, "fedbuff", (*POISSON, "clients.local_steps=3", "rates.rate=20")),
+        ("perceptron", 2, "area", EVERY_TWO),
+    ],
+)
+def test_a_run_obeys_the_facts_and_is_replayed(
+    problem: str, clients: int, method: str, settings: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    """Held against the simulator, the replay and what is true of every run."""
+    launcher: Launcher = request.getfixturevalue(problem)
     overrides = (f"clients.count={clients}", f"method.name={method}", *settings)
-    ended = launcher.run(clients + 1, *overrides)
-    assert (ended.code, ended.errors) == (0, "")
+    ended = launcher.completed(clients + 1, *overrides)
     assert "done (horizon of" in ended.output
     with launcher.recorded() as run, launcher.simulated(*overrides) as simulated:
         check_counts(run, clients)
