@@ -250,7 +250,7 @@ def test_evaluation_switches_dropout_off_and_on_again() -> None:
     ],
 )
 def test_unfit_modules_and_losses_are_refused(key: str, path: str, fault: str) -> None:
-    settings = {"module": MLP, key: path}
+    settings: dict[str, Any] = {"module": MLP, key: path}
     with pytest.raises(UserError) as caught:
         TorchProblem(TorchModule(**settings), blobs(), parts(), 1, 5)
     line = str(caught.value)
