@@ -21,10 +21,11 @@ from areabench.engine.events import Kind, State
 from areabench.errors import SilentExit, escape_controls
 from areabench.host import restore_handlers, set_handlers
 from areabench.progress import duration
-from areabench.views.styled import BAD, DOUBTFUL, GOOD, counted, method_word, number, state_word
+from areabench.views.styled import BAD, DOUBTFUL, GOOD, Styled, counted, method_word, number, state_word
 from areabench.views.terminal import stdout_console
 from areabench.views.text import size
 from areabench.views.watch.frame import WAITING, ClientFrame, Frame
+from areabench.views.watch.quality import Quality
 
 _LABEL = "bold cyan"
 _FAINT = "bright_black"
@@ -137,35 +138,39 @@ class WatchPage:
         (method, colour), *_ = method_word(frame.method).parts
         alpha = f", alpha = {frame.step_size:g}, {frame.setting}"
         yield _labelled("experiment", f"{frame.name}: ", (method, f"bold {colour}"), alpha)
-        where = f"in real time, {frame.ranks} ranks" if frame.transport == "mpi" else "in virtual time"
-        reason = f": {frame.reason}" if frame.reason else ""
-        yield _labelled("state", *state_word(frame.state).parts, f" {where}{reason}")
+        where = " in virtual time"
+        if frame.transport == "mpi":
+            where = f" in real time, {frame.ranks} ranks"
+        if frame.reason:
+            where += f": {frame.reason}"
+        yield _labelled("state", *state_word(frame.state).parts, where)
         yield _labelled("time", *self._time())
         yield _labelled("updates", _update_counts(frame))
         yield _labelled("staleness", *self._staleness())
-        remark = (f" ({frame.quality_remark})" if frame.quality_remark else "", _FAINT)
-        if frame.quality is None:
-            yield _labelled("quality", "-", remark)
-        else:
+        quality: list[StyledPart] = ["-"]
+        if frame.quality is not None:
             when = f" at {frame.quality.time_s:g} s, version {frame.quality.version:,}"
-            yield _labelled("quality", (_quality_values(frame), "bold"), when, remark)
-        if frame.refused or frame.lost:
-            yield _labelled("faults", (_faults(frame), BAD))
-        age = f"{frame.age_s:.1f} s" if frame.age_s < 10 else duration(frame.age_s)
+            quality = [(_quality_values(frame.quality), "bold"), when]
+        if frame.quality_remark:
+            quality.append((f" ({frame.quality_remark})", _FAINT))
+        yield _labelled("quality", *quality)
+        if faults := _faults(frame):
+            yield _labelled("faults", (faults, BAD))
+        age = duration(frame.age_s)
+        if frame.age_s < 10:
+            age = f"{frame.age_s:.1f} s"
         yield _labelled("file", f"{size(frame.size_bytes)}, {counted(frame.snapshots, 'snapshot')}, written {age} ago")
 
     def _time(self) -> list[StyledPart]:
         frame = self.frame
-        of = f" of {frame.horizon_s:g}" if frame.horizon_s is not None else ""
-        words = [f"{frame.time_s:.2f}{of} s"]
+        words = f"{frame.time_s:.2f}{_of(frame, ' of ')} s"
         if frame.state == State.RUNNING.text and frame.speed > 0 and abs(frame.speed - 1) > 0.05:
-            words.append(f"{frame.speed:.3g} s per second")
+            words += f"  {frame.speed:.3g} s per second"
         if not math.isnan(frame.left_s):
-            words.append(f"{duration(frame.left_s)} left")
+            words += f"  {duration(frame.left_s)} left"
         if frame.progress is None:
-            return ["  ".join(words)]
-        percent = f" {100 * frame.progress:.0f} %"
-        return [*self.glyphs.bar(frame.progress, _TIME_BAR, GOOD), "  ".join([percent, *words])]
+            return [words]
+        return [*self.glyphs.bar(frame.progress, _TIME_BAR, GOOD), f" {100 * frame.progress:.0f} %  {words}"]
 
     def _staleness(self) -> list[StyledPart]:
         counts = self.frame.staleness.counts
@@ -186,8 +191,12 @@ def _labelled(label: str, *parts: StyledPart) -> Text:
 
 def _text(*parts: StyledPart) -> Text:
     """Parts without control characters, which a file may have brought in."""
-    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-    return Text.assemble(*((escape_controls(text), style) for text, style in pairs))
+    return Text.assemble(*((escape_controls(text), style) for text, style in Styled(*parts).parts))
+
+
+def _of(frame: Frame, between: str) -> str:
+    """The horizon, behind the time; nothing where iterations end the run."""
+    return "" if frame.horizon_s is None else f"{between}{frame.horizon_s:g}"
 
 
 def _update_counts(frame: Frame) -> str:
@@ -197,16 +206,14 @@ def _update_counts(frame: Frame) -> str:
     words = f"{frame.updates:,}"
     if not math.isnan(rates.overall):
         words += f": {rates.recent:.4g}/s lately, {rates.overall:.4g}/s overall"
-        words += "" if math.isnan(rates.nominal) else f", of {rates.nominal:.4g}/s nominal"
+        if not math.isnan(rates.nominal):
+            words += f", of {rates.nominal:.4g}/s nominal"
     words += f"; {counted(frame.server_steps, 'server step')}"
     kinds = {Kind.DISCARDED: frame.discarded, Kind.NO_STEP: frame.no_steps, Kind.CANCELLED: frame.cancelled}
     return words + "".join(f", {count:,} {kind.text}" for kind, count in kinds.items() if count)
 
 
-def _quality_values(frame: Frame) -> str:
-    quality = frame.quality
-    if quality is None:
-        return ""
+def _quality_values(quality: Quality) -> str:
     values = [f"loss {number(quality.train_loss, 4)}"]
     if not math.isnan(quality.test_accuracy):
         values.append(f"accuracy {quality.test_accuracy:.2f} %")
@@ -216,10 +223,15 @@ def _quality_values(frame: Frame) -> str:
 
 
 def _faults(frame: Frame) -> str:
-    parts = [f"{counted(frame.refused, 'update')} refused"] if frame.refused else []
+    """Refused updates and lost clients; empty where there are none."""
+    parts = []
+    if frame.refused:
+        parts.append(f"{counted(frame.refused, 'update')} refused")
     if frame.lost:
-        named = ", ".join(map(str, frame.lost[:_NAMED_LOST])) + (", ..." if len(frame.lost) > _NAMED_LOST else "")
-        parts.append(f"{counted(len(frame.lost), 'client')} lost: {named}")
+        named = [str(client) for client in frame.lost[:_NAMED_LOST]]
+        if len(frame.lost) > _NAMED_LOST:
+            named.append("...")
+        parts.append(f"{counted(len(frame.lost), 'client')} lost: {', '.join(named)}")
     return "; ".join(parts)
 
 
@@ -233,17 +245,19 @@ def client_bars(clients: Sequence[ClientFrame], columns: int, rows: int, glyphs:
     below = rows - 1
     if below < 1:
         return
+    words = "updates used of those expected by now"
     shown = clients
     others: Sequence[ClientFrame] = ()
     if len(clients) > below * across:
+        words += ", the worst first"
         below -= 1  # for a line about the others
         ranked = sorted(clients, key=_urgency)
         shown = ranked[: below * across]
         others = ranked[below * across :]
-    short = sum(client.is_short for client in clients)
-    words = "updates used of those expected by now" + (", the worst first" if others else "")
-    remark = f"; {short:,} of {len(clients):,} served less than chance allows" if short else ""
-    yield _labelled("clients", words, (remark, DOUBTFUL))
+    heading: list[StyledPart] = [words]
+    if short := sum(client.is_short for client in clients):
+        heading.append((f"; {short:,} of {len(clients):,} served less than chance allows", DOUBTFUL))
+    yield _labelled("clients", *heading)
     if shown:
         cells = [_client_bar(client, digits, glyphs) for client in shown]
         height = min(below, -(-len(cells) // across))
@@ -254,28 +268,29 @@ def client_bars(clients: Sequence[ClientFrame], columns: int, rows: int, glyphs:
             grid.add_row(*cells[row::height])  # one below the other, then in the next column
         yield grid
     if others:
-        shares = [100 * client.share for client in others if not math.isnan(client.share)]
-        between = f", {min(shares):.0f} to {max(shares):.0f} %" if shares else ""
-        yield _text((f"and {len(others):,} more{between}", _FAINT))
+        words = f"and {len(others):,} more"
+        if shares := [100 * client.share for client in others if not math.isnan(client.share)]:
+            words += f", {min(shares):.0f} to {max(shares):.0f} %"
+        yield _text((words, _FAINT))
 
 
-def _urgency(client: ClientFrame) -> tuple[bool, float, int]:
-    """Lost clients first, then by the share of their updates."""
-    return (not client.lost, math.inf if math.isnan(client.share) else client.share, client.client)
+def _urgency(client: ClientFrame) -> tuple[bool, bool, float]:
+    """Lost clients first, then by the share of their updates; sorting keeps the order of the others."""
+    return (not client.lost, math.isnan(client.share), client.share)
 
 
 def _client_bar(client: ClientFrame, digits: int, glyphs: Glyphs) -> Text:
-    is_bad = client.lost or client.is_short
+    bar_style = GOOD
+    style = ""
+    if client.lost or client.is_short:
+        bar_style = style = BAD
     words = f"{min(100 * client.share, 9999):>4.0f} %"
     if client.lost:
         words = "  lost"
     elif math.isnan(client.share):
         words = f"{'-':>6}"
-    return _text(
-        (f"{client.client:>{digits}} ", _FAINT),
-        *glyphs.bar(client.share, _CLIENT_BAR, BAD if is_bad else GOOD),
-        (f" {words}", BAD if is_bad else ""),
-    )
+    bar = glyphs.bar(client.share, _CLIENT_BAR, bar_style)
+    return _text((f"{client.client:>{digits}} ", _FAINT), *bar, (f" {words}", style))
 
 
 # ---------------------------------------------------------------------------------------------------- one line
@@ -285,17 +300,18 @@ def log_line(frame: Frame) -> str:
     """A frame as a line of a log: the same facts in the same order in each line."""
     if frame.state == WAITING:
         return f"waiting     {frame.reason}"
-    of = f" / {frame.horizon_s:g}" if frame.horizon_s is not None else ""
-    parts = [f"{frame.state:<10}", f"{frame.time_s:.1f}{of} s"]
+    parts = [f"{frame.state:<10}", f"{frame.time_s:.1f}{_of(frame, ' / ')} s"]
     if frame.updates is not None:
         parts.append(counted(frame.updates, "update"))
     if not math.isnan(frame.rates.recent):
-        nominal = "" if math.isnan(frame.rates.nominal) else f" of {frame.rates.nominal:.4g}"
+        nominal = ""
+        if not math.isnan(frame.rates.nominal):
+            nominal = f" of {frame.rates.nominal:.4g}"
         parts.append(f"{frame.rates.recent:.4g}{nominal}/s")
     if frame.staleness.counts:
         parts.append(f"staleness {frame.staleness.mean:.2f}")
     if frame.quality is not None:
-        parts.append(_quality_values(frame))
-    if frame.refused or frame.lost:
-        parts.append(_faults(frame))
+        parts.append(_quality_values(frame.quality))
+    if faults := _faults(frame):
+        parts.append(faults)
     return "  ".join([*parts, size(frame.size_bytes)])
