@@ -32,7 +32,14 @@ def plain(value: Any, shorten: Shorten | None = None) -> Any:
     `shorten` rounds every number that is not whole; a field of a record may have its own in its metadata.
     """
     if isinstance(value, float):
-        return _number(value, shorten)
+        if not math.isfinite(value):
+            return None
+        if shorten is None:
+            return value
+        rounded = shorten(value)
+        if rounded.is_integer() and abs(rounded) < 1e15:
+            return int(rounded)
+        return rounded
     if isinstance(value, list | tuple):
         return [plain(entry, shorten) for entry in value]
     if isinstance(value, np.ndarray) and value.dtype.names:
@@ -40,7 +47,9 @@ def plain(value: Any, shorten: Shorten | None = None) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist(), shorten)
     if isinstance(value, Enum):
-        return value.value if isinstance(value, str) else getattr(value, "text", value.name.lower())
+        if isinstance(value, str):
+            return value.value
+        return getattr(value, "text", value.name.lower())
     if is_dataclass(value):
         return {
             item.name: plain(getattr(value, item.name), item.metadata.get("shorten", shorten)) for item in fields(value)
@@ -49,16 +58,9 @@ def plain(value: Any, shorten: Shorten | None = None) -> Any:
         return {str(key): plain(entry, shorten) for key, entry in value.items()}
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return str(value) if isinstance(value, Path) else value
-
-
-def _number(value: float, shorten: Shorten | None) -> float | int | None:
-    if not math.isfinite(value):
-        return None
-    if shorten is None:
-        return value
-    rounded = shorten(value)
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+    if isinstance(value, Path):
+        return str(value)
+    return value
 
 
 def summary_record(path: Path, summary: Summary, settings: str) -> dict[str, Any]:
@@ -84,7 +86,9 @@ def run_record(run: Run) -> dict[str, Any]:
     clients = plain(run.clients_array)
     served = run.served.tolist() or [None] * len(clients)  # a killed run may not know them
     index = run.snapshot_index[["time_s", "version", "event"]]
-    metrics = run.metrics_array if len(run.metrics_array) else np.full(len(index), np.nan, METRIC)
+    metrics = run.metrics_array
+    if not len(metrics):  # not evaluated
+        metrics = np.full(len(index), np.nan, METRIC)
     return {
         "file": run.path,
         "status": {name: value for name, value in vars(run.status).items() if name != "unevaluated"},  # not in the file

@@ -56,7 +56,9 @@ LabelledText = tuple[str, str]  # label and text
 
 def size(count: float) -> str:
     """A number of bytes in words."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+    if count >= 1e9:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e6:.0f} MB"
 
 
 # ---------------------------------------------------------------------------------------------------- experiment
@@ -80,9 +82,12 @@ def _toml_lines(experiment: Experiment) -> list[Styled]:
             lines.append(Styled(line))
         else:
             name = value.strip('"')
-            word = Styled('"', method_word(name), '"') if key == "name" and name in METHODS else value
-            remark = remarks.get(f"{heading}.{key}")
-            lines.append(Styled((key, FAINT), equals, word, (f"  # {remark}" if remark else "", FAINT)))
+            if key == "name" and name in METHODS:
+                value = Styled('"', method_word(name), '"')
+            line = Styled((key, FAINT), equals, value)
+            if remark := remarks.get(f"{heading}.{key}"):
+                line = Styled(line, (f"  # {remark}", FAINT))
+            lines.append(line)
     return lines
 
 
@@ -90,7 +95,9 @@ def data_text(data: DataSummary | None) -> Styled:
     """What data are like, as comments of TOML."""
     if data is None:
         return Styled("")
-    kept = "" if data.filled is None else f", sparse with {data.filled:.3%} of them kept"
+    kept = ""
+    if data.filled is not None:
+        kept = f", sparse with {data.filled:.3%} of them kept"
     inputs = f"inputs of a model from {data.lowest:.6g} to {data.highest:.6g}"
     lines = [
         f"{data.name}: {data.train_samples:,} training and {data.test_samples:,} test samples",
@@ -98,8 +105,9 @@ def data_text(data: DataSummary | None) -> Styled:
     ]
     if data.classes:
         counts = [f"{each.name} ({each.train:,} + {each.test:,})" for each in data.classes[:_MOST_CLASSES]]
-        more = ", ..." if len(data.classes) > _MOST_CLASSES else ""
-        lines.append(f"{len(data.classes)} classes, with training + test samples: {', '.join(counts)}{more}")
+        if len(data.classes) > _MOST_CLASSES:
+            counts.append("...")
+        lines.append(f"{len(data.classes)} classes, with training + test samples: {', '.join(counts)}")
     else:
         lines.append(f"targets from {data.lowest_target:.6g} to {data.highest_target:.6g}")
     return Styled("\n", joined(Styled((f"# {line}", FAINT)) for line in lines))
@@ -278,8 +286,9 @@ def _work_rows(found: Diagnosis) -> Iterator[LabelledText]:
             f"client {row['client']} ({row['served']:,} of {row['expected']:,.4g}, at least {row['low']:,.0f})"
             for row in short[:_NAMED]
         )
-        others = f" and {len(short) - _NAMED:,} more" if len(short) > _NAMED else ""
-        yield "clients", f"{len(short):,} of {count} served less than chance allows: {named}{others}"
+        if len(short) > _NAMED:
+            named += f" and {len(short) - _NAMED:,} more"
+        yield "clients", f"{len(short):,} of {count} served less than chance allows: {named}"
     drawn_s = found.mean_drawn_s
     if math.isnan(drawn_s):
         return
@@ -307,8 +316,10 @@ def _time_rows(found: Diagnosis) -> Iterator[LabelledText]:
         parts = [("polling", found.server_polling), ("serving", found.server_serving)]
         if found.server_starved > _STARVED:
             parts.append(("short of a core", found.server_starved))
-        known = ", ".join(f"{name} {_share(share)}" for name, share in parts if not math.isnan(share))
-        loads.append(f"server busy {_share(found.server_load)}" + (f" ({known})" if known else ""))
+        busy = f"server busy {_share(found.server_load)}"
+        if known := ", ".join(f"{name} {_share(share)}" for name, share in parts if not math.isnan(share)):
+            busy += f" ({known})"
+        loads.append(busy)
     if found.busiest_rank > 0:
         loads.append(f"rank {found.busiest_rank}, the busiest, computes {_share(found.busiest_load)}")
     if not math.isnan(found.core_load):
@@ -316,14 +327,17 @@ def _time_rows(found: Diagnosis) -> Iterator[LabelledText]:
     if loads:
         yield "load", "; ".join(loads)
     if found.ranks:
-        stretch = "" if found.stretch == 1 else f"; clock.stretch = {found.stretch:g}"
-        memory = f"{size(found.memory_bytes)} in {found.ranks} ranks"
-        yield "launch", f"ready after {found.start_up_s:.1f} s; {memory}{stretch}"
+        words = f"ready after {found.start_up_s:.1f} s; {size(found.memory_bytes)} in {found.ranks} ranks"
+        if found.stretch != 1:
+            words += f"; clock.stretch = {found.stretch:g}"
+        yield "launch", words
 
 
 def _share(percent: float) -> str:
     """Percent, with a decimal below ten."""
-    return f"{percent:.{0 if percent >= 10 else 1}f} %"
+    if percent < 10:
+        return f"{percent:.1f} %"
+    return f"{percent:.0f} %"
 
 
 # ---------------------------------------------------------------------------------------------------- comparison
@@ -349,8 +363,10 @@ def holds(found: RunComparison, within: Tolerances) -> bool:
 
 def run_names(first: Run, second: Run) -> tuple[str, str]:
     """Names for two runs: their clocks where these differ."""
-    names = [_CLOCKS.get(run.provenance.transport, run.provenance.transport) for run in (first, second)]
-    return (names[0], names[1]) if names[0] != names[1] else ("first", "second")
+    one, other = (_CLOCKS.get(run.provenance.transport, run.provenance.transport) for run in (first, second))
+    if one == other:
+        return "first", "second"
+    return one, other
 
 
 def comparison_text(first: Run, second: Run, found: RunComparison, within: Tolerances) -> Styled:
@@ -436,22 +452,27 @@ def _theory_rows(found: Findings) -> Iterator[LabelledText]:
     what = f"{found.problem}, n = {found.clients}, M = {found.local_steps}, "
     yield "experiment", Styled(what, method_word(found.method))
     events = found.events
-    where = f"client {events.slowest}" if events.slowest >= 0 else "the server"
+    where = "the server"
+    if events.slowest >= 0:
+        where = f"client {events.slowest}"
     chances = f"p_min = {events.p_min:.4g} ({where}), p_s = {events.p_s:.4g}, q_bar = {events.q_bar:.4g}"
     yield "events", f"{chances}, r_p = {events.r_p:.4g}; {events.source}"
     if (first := found.theorem1) is None:
         yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
     else:
-        noise = "" if math.isnan(first.sigma) else f", sigma = {first.sigma:.4g}, zeta = {first.zeta:.4g}"
-        if first.awaits_solution:
-            noise = "; --solve adds sigma, zeta and the bound"
         words = f"mu = {first.mu:.4g}, L = {first.L:.4g}, kappa = {first.kappa:.4g}, gamma = {first.gamma:.4g}"
-        yield "theorem 1", f"{words}, delta = {first.delta:.4g}{noise}"
+        words += f", delta = {first.delta:.4g}"
+        if first.awaits_solution:
+            words += "; --solve adds sigma, zeta and the bound"
+        elif not math.isnan(first.sigma):
+            words += f", sigma = {first.sigma:.4g}, zeta = {first.zeta:.4g}"
+        yield "theorem 1", words
         yield "", f"alpha_k = {first.c:.6g}/(k + {first.d:.6g}), from D = {first.D:.4g} ({first.limited_by})"
         if not math.isnan(first.closed_bound):
-            recursive = first.recursion_bound
-            proof = "" if math.isnan(recursive) else f", {recursive:.4g} (recursion of the proof)"
-            yield "", f"E|x_s,K - x*|² <= {first.closed_bound:.4g} (closed form){proof} at K = {first.iterations:,}"
+            words = f"E|x_s,K - x*|² <= {first.closed_bound:.4g} (closed form)"
+            if not math.isnan(first.recursion_bound):
+                words += f", {first.recursion_bound:.4g} (recursion of the proof)"
+            yield "", f"{words} at K = {first.iterations:,}"
     if (second := found.theorem2) is None:
         yield "theorem 2", "does not apply: the problem is not known to be Lipschitz"
     elif second.awaits_solution:
@@ -471,6 +492,8 @@ def _theory_rows(found: Findings) -> Iterator[LabelledText]:
         for index, text in enumerate(texts):
             yield "" if index else label, text
     if found.suggestion is not None:
-        criterion = "the server's criterion as it is" if found.keeps_criterion else f"the server at {best.rate:.4g} 1/s"
+        criterion = f"the server at {best.rate:.4g} 1/s"
+        if found.keeps_criterion:
+            criterion = "the server's criterion as it is"
         schedule = f'schedule "{found.suggestion.schedule.name}", {found.suggested_steps}'
         yield "suggestion", f"{schedule}; {criterion}; --write FILE.toml writes it"

@@ -61,8 +61,10 @@ def draw_diagnosis(found: Diagnosis, experiment: Experiment, width: Width = "pag
     """Six panels; two of a simulated run, which has no times but its delays."""
     real = found.cause not in (Cause.VIRTUAL, Cause.NOTHING)
     figure, (axes,) = grid(6 if real else 2, inches(width), 3.0, 2.4)
-    stretch = f", clock.stretch = {found.stretch:g}" if found.stretch != 1 else ""
-    entitle(figure, f"{_words(found, experiment)}{stretch}\n{found.advice}", titled=titled)
+    words = _words(found, experiment)
+    if found.stretch != 1:
+        words += f", clock.stretch = {found.stretch:g}"
+    entitle(figure, f"{words}\n{found.advice}", titled=titled)
     clients = found.clients
     span_s = found.duration_s
     label_axes(axes[0], "client", "updates/s", "Rates: achieved, and expected with interval", pad=20)

@@ -39,7 +39,9 @@ def draw_labels(
     clients, classes = shown.shape
     height_in = float(np.clip(0.18 * classes, 1.2, 12.0))
     figure = Figure(figsize=(inches(width), height_in + 2.1), layout="constrained")
-    part = f" (the first {MOST_CLIENTS} shown)" if len(counts) > MOST_CLIENTS else ""
+    part = ""
+    if len(counts) > MOST_CLIENTS:
+        part = f" (the first {MOST_CLIENTS} shown)"
     setting = f"n = {len(counts)}{part}, {describe_data(experiment)}, seed {experiment.seed}"
     entitle(figure, f"Labels of the clients\n{setting}", titled=titled)
     totals, dots = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, height_in))

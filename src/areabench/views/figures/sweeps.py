@@ -21,7 +21,7 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry, arrange
 from areabench.results.statistics import Floats, Quantity, SpreadName, band, mean_and_p95, staleness_shares
 from areabench.runfile.read import Run
-from areabench.sweeps.read import Sweep, read_result
+from areabench.sweeps.read import Result, Sweep, read_result
 from areabench.views.figures.style import (
     LIMIT_LINE,
     Width,
@@ -76,15 +76,26 @@ class Pick:
     cell: Cell | None
 
     @property
+    def results(self) -> tuple[Result, ...]:
+        """All trials."""
+        return () if self.cell is None else self.cell.results
+
+    @property
+    def finite(self) -> tuple[Result, ...]:
+        """The trials that did not diverge."""
+        return () if self.cell is None else self.cell.finite
+
+    @property
     def label(self) -> str:
         """The method, its step size, and how many trials are left out."""
         if self.cell is None:
             return f"{self.entry.label}: not run"
         label = f"{self.entry.label}, α = {self.cell.point}"
-        if not self.cell.diverged:
-            return label
-        some = f"{self.cell.diverged} of {len(self.cell.results)}" if self.cell.finite else "all"
-        return f"{label}\n({some} diverged)"
+        if not self.finite:
+            return f"{label}\n(all diverged)"
+        if self.cell.diverged:
+            return f"{label}\n({self.cell.diverged} of {len(self.results)} diverged)"
+        return label
 
 
 def picks_of(row: Sequence[Entry], wished: Mapping[str, float] | None) -> list[Pick]:
@@ -171,15 +182,14 @@ def quality_over_time(
 def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity, spread: SpreadName) -> None:
     """Bands below all lines, so that none hides a line; markers of two lines at different times."""
     for index, pick in enumerate(picks):
-        results = pick.cell.finite if pick.cell else ()
-        shown = band(results, quantity, spread)
+        shown = band(pick.finite, quantity, spread)
         look = look_of(pick.entry)
-        if len(results) > 1:
+        if len(pick.finite) > 1:
             limits = axes.dataLim.frozen()
             axes.fill_between(
                 shown.time_s, shown.low, shown.high, color=look["color"], alpha=0.18, linewidth=0, zorder=2
             )
-            trials = band(results, quantity, "range")
+            trials = band(pick.finite, quantity, "range")
             _reach(axes, limits, shown.time_s, (shown.low, shown.high), (trials.low, trials.high))
         marked = mark_every(len(shown.time_s), index / len(picks))
         axes.plot(shown.time_s, shown.mean, **look, markevery=marked, zorder=3)
@@ -214,7 +224,7 @@ def staleness(
     )
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, step_sizes)
-        shares = [100 * staleness_shares(pick.cell.finite if pick.cell else ()) for pick in picks]
+        shares = [100 * staleness_shares(pick.finite) for pick in picks]
         present = np.concatenate([share[share > 0] for share in shares])
         longest = max(len(share) for share in shares)
         for pick, share, panel in zip(picks, shares, row_axes, strict=False):

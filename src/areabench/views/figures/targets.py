@@ -75,7 +75,7 @@ def time_to_target(
 
 def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: float) -> None:
     """One method: bar, dots, and how many trials reached the target."""
-    found = reach_of(pick.cell.results if pick.cell else (), target)
+    found = reach_of(pick.results, target)
     times_s = np.array(found.times_s)
     colour = method_colour(pick.entry.method.name)
     is_there = np.isfinite(times_s)
@@ -93,8 +93,10 @@ def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: floa
 
 def reached_words(found: Reach) -> str:
     """How many trials reached the target."""
-    unknown = f", {found.unknown} unknown" if found.unknown else ""
-    return f"{found.reached} of {len(found.times_s)}{unknown}"
+    words = f"{found.reached} of {len(found.times_s)}"
+    if found.unknown:
+        words += f", {found.unknown} unknown"
+    return words
 
 
 @paper_style()
@@ -118,7 +120,7 @@ def reached_over_time(
         for pick in picks_of(row, step_sizes):
             look = _stair_look(pick.entry)
             handles.append(Line2D([], [], **look, label=pick.label))
-            found = reach_curve(pick.cell.results, target) if pick.cell else None
+            found = reach_curve(pick.results, target)
             if found is None:
                 continue
             time_s = np.append(found.time_s, found.end_s)
@@ -155,8 +157,13 @@ def performance_profile(
 ) -> Figure:
     """In which share of the settings each method is within a factor of the shortest median time to the target."""
     comparisons: list[Comparison] = []
-    for source in [sweeps] if isinstance(sweeps, Sweep) else sweeps:
-        comparisons += arrange(source.results, source.tuned_keys) if isinstance(source, Sweep) else [source]
+    if isinstance(sweeps, Sweep):
+        sweeps = [sweeps]
+    for source in sweeps:
+        if isinstance(source, Sweep):
+            comparisons += arrange(source.results, source.tuned_keys)
+        else:
+            comparisons.append(source)
     settings = settings_to_profile(comparisons)
     if not settings:
         raise UserError("performance profiles: need runs with an accuracy; draw their quality over time")

@@ -51,8 +51,12 @@ def timeline(
     if not rounds or start_s >= end_s:
         raise UserError(f"{run.path}: no round from {start_s:g} to {end_s:g} s; the run lasts {run.status.end_s:g} s")
     figure = Figure(figsize=(width_in, 1.3 + 0.24 * (len(lanes) + 1) + 0.5 * (width_in < 5)), layout="constrained")
-    part = f" ({len(lanes)} shown)" if len(lanes) < len(rates) else ""
-    clock = "virtual" if run.provenance.transport == "simulator" else "real"
+    part = ""
+    if len(lanes) < len(rates):
+        part = f" ({len(lanes)} shown)"
+    clock = "real"
+    if run.provenance.transport == "simulator":
+        clock = "virtual"
     entitle(
         figure,
         "Who worked on which version of the model\n"

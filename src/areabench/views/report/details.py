@@ -54,12 +54,18 @@ def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Det
     for series, path in runs:
         with open_run(path) as run:
             timeline = timeline_of(run, window, most)
-            found = None
+            verdict = "unknown"
+            diagnosis = ""
+            participation = None
             try:
                 found = diagnosis_of(run)
-                advice = found.advice
             except UserError as error:  # the run has no updates yet
                 advice = str(error)
+            else:
+                verdict = found.verdict
+                advice = found.advice
+                diagnosis = diagnosis_text(found)
+                participation = participation_of(found.clients)
             yield Detail(
                 series=series,
                 name=run.path.stem,
@@ -73,21 +79,24 @@ def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Det
                 provenance=tuple(NamedValue(name, str(value)) for name, value in vars(run.provenance).items()),
                 commands=tuple(_commands(run)),
                 experiment=str(experiment_text(run.experiment)),
-                verdict=found.verdict if found else "unknown",
+                verdict=verdict,
                 advice=advice,
-                diagnosis=diagnosis_text(found) if found else "",
-                participation=participation_of(found.clients) if found else None,
+                diagnosis=diagnosis,
+                participation=participation,
             )
 
 
 def _commands(run: Run) -> Iterator[NamedValue]:
     """How the run was made, and how to repeat it."""
-    named = ", ".join(unvouched(run.experiment))  # somebody else may have written the file
-    warning = f" (this executes code that the run file names: {named}; do so only if you trust it)" if named else ""
+    warning = ""
+    if named := ", ".join(unvouched(run.experiment)):  # somebody else may have written the file
+        warning = f" (this executes code that the run file names: {named}; do so only if you trust it)"
     path = shlex.quote(str(run.path))
     toml = shlex.quote(f"{run.path.stem}-again.toml")
     output = shlex.quote(f"{run.path.stem}-again.h5")
-    start = "simulate" if run.provenance.transport == SIMULATOR else f"launch --ranks {run.provenance.ranks}"
+    start = f"launch --ranks {run.provenance.ranks}"
+    if run.provenance.transport == SIMULATOR:
+        start = "simulate"
     yield NamedValue("made by", run.provenance.command)
     replay = command_on("replay", run.path, run.experiment)
     yield NamedValue(f"replay it from its file, and compare every bit{warning}", replay)
@@ -142,8 +151,11 @@ def steps_shown(
     begin_s, end_s = window
     inside = (steps["time_s"] >= begin_s) & (steps["time_s"] <= end_s)
     steps = steps[inside | np.isin(steps["version"], bases)]
-    first = [0] if begin_s <= 0 or 0 in bases else []
-    return np.append(np.array(first, float), steps["time_s"]), np.append(np.array(first, np.int64), steps["version"])
+    times_s = steps["time_s"]
+    versions = steps["version"]
+    if begin_s <= 0 or 0 in bases:
+        return np.append(0.0, times_s), np.append(0, versions)
+    return times_s, versions
 
 
 # ---------------------------------------------------------------------------------------------------- clients
@@ -152,7 +164,9 @@ def steps_shown(
 def participation_of(clients: NDArray[np.void]) -> Participation:
     """Rows of DIAGNOSIS_CLIENT for drawing; more than a few hundred clients are grouped, by expected updates."""
     group = -(-len(clients) // _MOST_ENTRIES)
-    ordered = clients if group == 1 else clients[np.argsort(clients["expected"], kind="stable")]
+    ordered = clients
+    if group > 1:
+        ordered = clients[np.argsort(clients["expected"], kind="stable")]
     starts = np.arange(0, len(ordered), group)
     sizes = np.diff(np.append(starts, len(ordered)))
     mean = {name: np.add.reduceat(ordered[name], starts) / sizes for name in ("served", "expected", "low", "high")}

@@ -74,7 +74,8 @@ def _subtitle(sources: Sources, places: Sequence[PlacedSeries]) -> str:
     transports = sorted({trial.transport for trial in sources.trials})
     times = {"simulator": "virtual time", "mpi": "real time on MPI"}
     words = [counts_text(sources), counted(methods, "method")]
-    words += [" and ".join(times.get(each, each) for each in transports)] if transports else []
+    if transports:
+        words.append(" and ".join(times.get(each, each) for each in transports))
     return " · ".join(words)
 
 
@@ -88,13 +89,17 @@ def _remarks(places: Sequence[PlacedSeries]) -> Iterator[str]:
         for key, words in default_remarks(place.cell.experiment).items():
             methods.setdefault(f"{key}: {words}.", {})[label] = None
     for sentence, names in methods.items():
-        yield sentence if set(names) == everybody else f"{', '.join(names)}: {sentence}"
+        if set(names) != everybody:
+            sentence = f"{', '.join(names)}: {sentence}"
+        yield sentence
 
 
 def counts_text(sources: Sources) -> str:
     """How many runs there are, and how many are missing."""
-    absent = f", {len(sources.absent):,} failed or missing" if sources.absent else ""
-    return counted(len(sources.trials), "run") + absent
+    words = counted(len(sources.trials), "run")
+    if sources.absent:
+        words += f", {len(sources.absent):,} failed or missing"
+    return words
 
 
 # ------------------------------------------------------------------------------------------------- the file

@@ -17,12 +17,16 @@ Numbers = NDArray[Any]
 
 def _short(value: float) -> float:
     """Six digits, which no picture shows; one decimal of a large number, since counts are shown to the last digit."""
-    return round(value, 1) if 1e5 <= abs(value) < 1e15 else float(f"{value:.6g}")
+    if 1e5 <= abs(value) < 1e15:
+        return round(value, 1)
+    return float(f"{value:.6g}")
 
 
 def _time(value: float) -> float:
     """Seconds: to the microsecond, or six digits of what is shorter than a second."""
-    return round(value, 6) if abs(value) >= 1 else _short(value)
+    if abs(value) >= 1:
+        return round(value, 6)
+    return _short(value)
 
 
 _TIME = {"shorten": _time}  # of a field of a record

@@ -103,7 +103,9 @@ def settings_of(comparisons: Sequence[Comparison]) -> Iterator[ReportSetting]:
     titles = Counter(each.caption for each in comparisons)
     for each in comparisons:
         differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in each.differences)
-        title = each.caption if titles[each.caption] == 1 else f"{each.caption}, {differing}"
+        title = each.caption
+        if titles[title] > 1:
+            title += f", {differing}"
         rates = tuple(rates.describe() for rates in each.rows)
         yield ReportSetting(title, differing, rates, each.experiment.stop.horizon_s)
 
@@ -122,13 +124,15 @@ def series_of(places: Sequence[PlacedSeries], target: float, spread: SpreadName 
         cell = place.cell
         method = place.entry.method.name
         label = place.entry.label
+        if uses[label] > 1:  # own methods may share a label
+            label += f" ({method})"
         averaged = cell.finite or cell.results
         outcomes = tuple(outcome_of(result, target) for result in cell.results)
         yield Series(
             setting=place.setting,
             row=place.row,
             method=method,
-            label=label if uses[label] == 1 else f"{label} ({method})",  # own methods may share a label
+            label=label,
             colour=method_colour(method),
             variant=place.entry.variant,
             step_size=cell.step_size,
@@ -239,7 +243,7 @@ def _line(results: Sequence[Result], axis: str, quantity: Quantity, most: int, s
     limits = (float(trials.low.min()), float(trials.high.max()))
     if len(results) == 1:
         return Line(trials.time_s[kept], trials.mean[kept], _NOTHING, _NOTHING, limits)
-    shown = trials if spread == "range" else band(along, quantity, spread)
+    shown = band(along, quantity, spread)
     return Line(shown.time_s[kept], shown.mean[kept], shown.low[kept], shown.high[kept], limits)
 
 
@@ -247,7 +251,7 @@ def _along(result: Result, x: NDArray[np.float64], quantity: Quantity) -> Result
     """The result with another axis instead of time; of values at the same place the last one is kept."""
     values: NDArray[np.float64] = getattr(result, quantity)
     there = np.flatnonzero(np.isfinite(values))
-    last = there[np.append(x[there][1:] > x[there][:-1], True)] if len(there) else there
+    last = there[np.diff(x[there], append=np.inf) > 0]
     changed: Any = {quantity: values[last]}
     return replace(result, time_s=x[last], **changed)
 

@@ -63,10 +63,11 @@ def gather(paths: Sequence[Path], progress: Progress) -> Sources:
             sweeps.append(sweep)
             absent += _absent(sweep)
             source = path.resolve().name
-            if sweep.transport == SIMULATOR:  # no run has a verdict
-                trials += [Trial(result, SIMULATOR, source) for result in sweep.results]
-            else:
-                trials += [_trial(result, source) for result in sweep.results]
+            for result in sweep.results:
+                if sweep.transport == SIMULATOR:  # then it has no verdict
+                    trials.append(Trial(result, SIMULATOR, source))
+                else:
+                    trials.append(_trial(result, source))
             continue
         progress(1)
         try:
@@ -92,8 +93,10 @@ def _inside(path: Path) -> list[Path]:
 
 def _trial(result: Result, source: str) -> Trial:
     with open_run(result.path) as run:
-        verdict = run.diagnosis.verdict if run.diagnosis is not None else ""
-        return Trial(result, run.provenance.transport, source, verdict)
+        trial = Trial(result, run.provenance.transport, source)
+        if run.diagnosis is not None:
+            trial = replace(trial, verdict=run.diagnosis.verdict)
+        return trial
 
 
 # ------------------------------------------------------------------------------------------------ absent runs
@@ -139,9 +142,14 @@ def _with_remarks(trials: Sequence[Trial]) -> Iterator[Trial]:
     twice = {without_seed(experiment) for (experiment, _), count in seen.items() if count > 1}
     for trial in trials:
         state = trial.result.status.state
-        words = [trial.transport] if several else []
-        words += [trial.source] if without_seed(trial.result.experiment) in twice else []
+        words = []
+        if several:
+            words.append(trial.transport)
+        if without_seed(trial.result.experiment) in twice:
+            words.append(trial.source)
         if not trial.result.is_done:
-            why = "not evaluated" if state in ENDED else state.text
+            why = state.text
+            if state in ENDED:
+                why = "not evaluated"
             words.append(f"{why}, seed {trial.result.experiment.seed}")
         yield replace(trial, remark=", ".join(words))
