@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import bench_simulator
 import cost
 import cost_point
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from areabench.errors import UserError
 from areabench.experiment.experiment import Clients, Experiment, Record, Stop
 from areabench.methods.area import Area
-from areabench.methods.as_fedavg import AsFedAvg
 from areabench.methods.base import MethodSettings
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.s_fedavg import SFedAvg
@@ -46,13 +44,6 @@ def run_script(name: str, *arguments: str) -> str:
 # ---------------------------------------------------------------------------------------------------- simulator
 
 
-def test_pass_has_three_methods_with_all_step_sizes() -> None:
-    lanes = bench_simulator.lane_experiments(bench_simulator.FULL, (50, 0.3, 0.02))
-    assert [type(lane.method) for lane in lanes] == [Area] * 7 + [AsFedAvg] * 7 + [FedBuff] * 7
-    assert [lane.method.step_size for lane in lanes[7:14]] == [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0]
-    assert {(lane.clients.local_steps, lane.record.interval_s) for lane in lanes} == {(50, 0.02)}
-
-
 def test_quick_simulator_benchmark(tmp_path: Path) -> None:
     page = tmp_path / "deep" / "speed.md"
     printed = run_script("bench_simulator.py", "--quick", "--output", str(page))
@@ -68,9 +59,6 @@ def test_point_counts_the_updates_after_the_first(tmp_path: Path) -> None:
     assert found.start_s > 0
     assert found.run_s > 0
     assert found.peak_bytes > 10e6
-
-
-def test_whole_run_counts_all_updates(tmp_path: Path) -> None:
     assert cost_point.measure_whole(TINY, tmp_path).updates == 20
 
 
@@ -87,14 +75,6 @@ def test_point_that_fails_names_the_run(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- cost: plan
-
-
-def test_plan_has_one_point_per_method_and_value() -> None:
-    points = cost_point.plan(cost_point.Sizes())
-    assert len(points) == (4 + 5 + 5) * 4
-    largest = [point.experiment for point in points if point.letter == "d"][-1]
-    assert cost_point.dimension(largest) == 1_000_000
-    assert len({point.experiment.name for point in points}) == len(points)
 
 
 @pytest.mark.parametrize(
@@ -120,19 +100,6 @@ def test_memory_of_models(method: MethodSettings, floats: float) -> None:
     assert cost_point.models_bytes(experiment) == pytest.approx(4 * floats, abs=1)
 
 
-def test_claim_leaves_out_the_method_with_memories() -> None:
-    experiments = cost_point.many_clients(cost_point.Sizes())
-    assert [experiment.method.name for experiment in experiments] == ["fedbuff", "as-fedavg", "s-fedavg"]
-    assert {(one.clients.count, one.stop.iterations) for one in experiments} == {(10_000, 50_000)}
-
-
-def test_clients_are_made_ready_for_three_problems_with_a_sample_each() -> None:
-    experiments = cost_point.set_up(cost_point.Sizes(set_up=(30, 40)))
-    assert [experiment.clients.count for experiment in experiments] == [30] * 3 + [40] * 3
-    found = [getattr(experiment.data, "train_samples", None) for experiment in experiments]
-    assert found == [30, 30, None, 40, 40, None]
-
-
 # ---------------------------------------------------------------------------------------------------- cost: page
 
 
@@ -150,23 +117,10 @@ def test_points_beyond_the_limit_are_left_out_and_named(tmp_path: Path) -> None:
     assert cost.left_out([found], 100.0).startswith("AREA at n = 1,000 is left out: its models alone take 3.6e-05 GB")
 
 
-@pytest.mark.parametrize(("peak_bytes", "verdict"), [(999_999_999, "yes"), (1_000_000_000, "no")])
-def test_claim_says_whether_it_holds(peak_bytes: int, verdict: str) -> None:
-    text = cost.claim([TINY], [cost_point.Cost(0.0, 2.0, 20, peak_bytes)])
-    assert text.splitlines()[-1].split()[-2] == verdict
-
-
 def points_of(line: Any) -> list[list[float]]:
     """The points of a line in a figure."""
     points: list[list[float]] = line.get_xydata().tolist()
     return points
-
-
-def test_figure_where_an_axis_has_no_point() -> None:
-    pytest.importorskip("matplotlib")
-    from cost_figure import draw
-
-    assert len(draw([measured("n", 10, Area(step_size=1.0), 60.0)]).axes) == 6
 
 
 def test_figure_has_one_line_per_method() -> None:
@@ -181,14 +135,6 @@ def test_figure_has_one_line_per_method() -> None:
     assert points_of(time_steps.lines[0]) == [[5, pytest.approx(80)]]
     assert memory_n.get_xlabel() == "clients n"
     assert len(memory_n.lines) == 6  # and what the models alone take
-
-
-def test_the_set_up_has_a_row_per_number_of_clients() -> None:
-    costs = [cost_point.Cost(float(number), 0.0, 0, number * 10**7) for number in range(1, 7)]
-    text = cost.set_up_table(cost_point.set_up(cost_point.Sizes(set_up=(30, 4000))), costs)
-    *_, first, second = text.splitlines()
-    assert [cell.strip() for cell in first.strip("|").split("|")] == ["30", "1.00", "10", "2.00", "20", "3.00", "30"]
-    assert second.strip("| ").startswith("4,000")
 
 
 @pytest.mark.slow

@@ -85,7 +85,14 @@ def test_soak_and_its_page_again(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == first
 
 
-def test_soak_has_nothing_to_read(tmp_path: Path) -> None:
-    done = run_script(tmp_path, "soak.py", "--read", "--folder", "nothing")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["soak.py", "--read", "--folder", "nothing"], "error: nothing/soak.h5: "),
+        (["bench_mpi.py", "--quick", "no/python"], "no mpirun beside it"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(words: list[str], told: str, tmp_path: Path) -> None:
+    done = run_script(tmp_path, *words)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: nothing/soak.h5: ")
+    assert told in done.stderr
