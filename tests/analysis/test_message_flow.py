@@ -7,24 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from areabench.cli.main import main
+import areabench
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_picture_has_a_lane_for_each_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_file = tmp_path / "run.h5"
-    assert (
-        main(
-            [
-                "simulate",
-                str(ROOT / "benchmarks" / "experiments" / "demo" / "message_flow.toml"),
-                "--output",
-                str(run_file),
-            ]
-        )
-        == 0
-    )
+    areabench.simulate(ROOT / "benchmarks" / "experiments" / "demo" / "message_flow.toml", output=run_file).close()
     monkeypatch.syspath_prepend(str(ROOT / "analysis"))
     from message_flow import main as draw
 

@@ -40,11 +40,6 @@ def is_public(module: str, name: str) -> bool:
     return module.partition(".")[0] in LIBRARIES or module in READING or module.startswith("areabench.theory.")
 
 
-def test_notebooks_are_numbered_from_one() -> None:
-    assert [int(path.name[0]) for path in NOTEBOOKS] == list(range(1, len(NOTEBOOKS) + 1))
-    assert len(NOTEBOOKS) >= 3
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_committed_without_outputs_and_valid(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
@@ -59,22 +54,6 @@ def test_committed_without_outputs_and_valid(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS[:3], ids=lambda path: path.stem)
 def test_only_the_reading_side_is_imported(path: Path) -> None:
     assert [f"{module}: {name}" for module, name in imports_of(code_of(path)) if not is_public(module, name)] == []
-
-
-@pytest.mark.parametrize(
-    ("cell", "allowed"),
-    [
-        ("import areabench", True),
-        ("from areabench import open_run, figures", True),
-        ("from areabench.theory.theorem1 import recursion_bound", True),
-        ("from areabench.runfile.read import Run", False),
-        ("import areabench.engine.scenario", False),
-        ("from areabench import scenario", False),
-        ("def later():\n    import h5py", False),
-    ],
-)
-def test_what_counts_as_the_reading_side(cell: str, allowed: bool) -> None:
-    assert all(is_public(*one) for one in imports_of([cell])) == allowed
 
 
 # ---------------------------------------------------------------------------------------------------- running

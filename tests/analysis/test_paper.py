@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paper_table
@@ -66,62 +67,45 @@ def test_there_are_127_cells_in_eight_tables() -> None:
     tables = Counter(cell.table for cell in published_cells())
     assert sorted(tables.values()) == [15] + 7 * [16]
     assert tables["M_1_n_128_iid"] == 15
-
-
-def test_a_cell_is_as_printed() -> None:
     cell = published(FIRST)
     assert cell is not None
-    assert (cell.table, cell.rates, cell.horizon_s, cell.rho) == ("M_1_n_128_non_iid", "uniform", 15.0, 0.29)
-    assert cell.accuracy == Spread(87.38, 87.07, 87.92)
-    assert cell.loss == Spread(0.74, 0.73, 0.75)
+    assert (cell.accuracy, cell.loss) == (Spread(87.38, 87.07, 87.92), Spread(0.74, 0.73, 0.75))
 
 
-def test_not_reached_is_infinite() -> None:
-    cell = published(replace(FIRST, method=FedBuff(step_size=0.1), clients=Clients(count=4)))
-    assert cell is not None
-    assert math.isinf(cell.rho)
-
-
-def test_split_and_rates_are_translated() -> None:
-    found = published(replace(FIRST, split=DirichletEqual(), rates=NormalRates()))
-    assert found is not None
-    assert (found.split, found.rates, found.accuracy.mean) == ("non-iid", "nonuniform", 84.37)
-    iid = [published(replace(FIRST, split=split, rates=NormalRates())) for split in (Iid(), NearlyIid())]
-    assert iid[0] == iid[1]
-    assert iid[0] is not None
-    assert iid[0].accuracy.mean == 84.14
-
-
-def test_the_cell_that_the_paper_leaves_out() -> None:
-    assert published(replace(FIRST, split=NearlyIid())) is None
-    assert [cell.step_size for cell in published_group(replace(FIRST, split=NearlyIid()))] == [1000.0]
+SHORT = {"clients": Clients(count=4, local_steps=50), "method": Area(step_size=1.0)}
+NON_UNIFORM = NormalRates()
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("changes", "found"),
     [
-        replace(FIRST, method=Area(step_size=10.0)),
-        replace(FIRST, clients=Clients(count=64)),
-        replace(FIRST, rates=UniformRates(rate=20.0)),
-        replace(FIRST, rates=NormalRates(deviation=1.0)),
-        replace(FIRST, split=Dirichlet(concentration=1.0)),
-        replace(FIRST, data=Digits()),
-        replace(FIRST, split=None),
+        ({}, ("M_1_n_128_non_iid", "uniform", 15.0, 15.0, 0.29)),
+        ({"split": DirichletEqual(), "rates": NON_UNIFORM}, ("M_1_n_128_non_iid", "nonuniform", 15.0, 15.0, 0.55)),
+        ({"split": Iid(), "rates": NON_UNIFORM}, ("M_1_n_128_iid", "nonuniform", 15.0, 15.0, 0.53)),
+        ({"split": NearlyIid(), "rates": NON_UNIFORM}, ("M_1_n_128_iid", "nonuniform", 15.0, 15.0, 0.53)),
+        # the horizon does not matter, but is kept as printed
+        (SHORT, ("M_50_n_4_non_iid", "uniform", 100.0, 15.0, 0.13)),
+        ({**SHORT, "stop": Stop(horizon_s=100.0)}, ("M_50_n_4_non_iid", "uniform", 100.0, 15.0, 0.13)),
+        # not reached is infinite
+        (
+            {"clients": Clients(count=4), "method": FedBuff(step_size=0.1)},
+            ("M_1_n_4_non_iid", "uniform", 100.0, 100.0, math.inf),
+        ),
+        ({"split": NearlyIid()}, None),  # the cell that the paper leaves out
+        ({"method": Area(step_size=10.0)}, None),
+        ({"clients": Clients(count=64)}, None),
+        ({"rates": UniformRates(rate=20.0)}, None),
+        ({"rates": NormalRates(deviation=1.0)}, None),
+        ({"split": Dirichlet(concentration=1.0)}, None),
+        ({"data": Digits()}, None),
+        ({"split": None}, None),
     ],
 )
-def test_other_experiments_have_no_cell(other: Experiment) -> None:
-    assert published(other) is None
-
-
-def test_the_horizon_does_not_matter_but_is_kept_as_printed() -> None:
-    short = replace(FIRST, clients=Clients(count=4, local_steps=50), method=Area(step_size=1.0))
-    cell = published(short)
-    assert cell is not None
-    assert cell == published(replace(short, stop=Stop(horizon_s=100.0)))
-    assert (cell.horizon_s, cell.recovered_horizon_s) == (100.0, 15.0)
-    first = published(FIRST)
-    assert first is not None
-    assert first.recovered_horizon_s == 15.0
+def test_which_experiment_has_which_cell(changes: dict[str, Any], found: tuple[object, ...] | None) -> None:
+    cell = published(replace(FIRST, **changes))
+    shown = cell and (cell.table, cell.rates, cell.horizon_s, cell.recovered_horizon_s, cell.rho)
+    assert shown == found
+    assert [cell.step_size for cell in published_group(replace(FIRST, split=NearlyIid()))] == [1000.0]
 
 
 def test_in_range_is_judged_on_two_decimals() -> None:
@@ -130,17 +114,12 @@ def test_in_range_is_judged_on_two_decimals() -> None:
     assert {mean: is_in_range(mean, loss) for mean in means} == means
 
 
-def test_half_range_is_never_zero() -> None:
+def test_half_ranges_are_never_zero_and_ranges_overlap_when_one_lies_in_the_other() -> None:
     assert half_range(Spread(0.39, 0.39, 0.39)) == pytest.approx(0.005)
     assert half_range(Spread(2.0, 1.0, 4.0)) == pytest.approx(1.5)
-
-
-def test_ranges_overlap_when_one_lies_in_the_other() -> None:
     wide, inner, apart = Spread(2.0, 1.0, 4.0), Spread(2.0, 2.0, 2.0), Spread(5.0, 4.02, 6.0)
-    assert ranges_overlap(wide, inner)
-    assert ranges_overlap(inner, wide)
-    assert not ranges_overlap(wide, apart)
-    assert not ranges_overlap(apart, wide)
+    pairs = [(wide, inner), (inner, wide), (wide, apart), (apart, wide)]
+    assert [ranges_overlap(*pair) for pair in pairs] == [True, True, False, False]
 
 
 # ---------------------------------------------------------------------------------------------------- sweep files
@@ -275,16 +254,17 @@ def test_rho_agrees_within_the_tolerance_or_beyond_one() -> None:
     assert beside.rho_difference == 0.0
 
 
-def test_a_diverged_trial_never_agrees() -> None:
-    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), run(seed=2, state=State.DIVERGED))
+GOOD = run(accuracy=87.38, loss=0.74, reached_s=3.0)
+
+
+@pytest.mark.parametrize(("trials", "planned"), [((GOOD, run(seed=2, state=State.DIVERGED)), 2), ((GOOD,), 2)])
+def test_a_cell_with_a_diverged_or_missing_trial_never_agrees(trials: Sequence[Result], planned: int) -> None:
+    beside = cell(*trials, planned=planned)
     assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
 
 
-def test_a_cell_with_missing_trials_never_agrees() -> None:
-    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), planned=2)
-    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
-    planned = [run(seed=seed).experiment for seed in (1, 2)]
-    built = table([run(accuracy=87.38, loss=0.74)], planned)
+def test_a_cell_with_missing_trials_is_called_incomplete() -> None:
+    built = table([GOOD], [run(seed=seed).experiment for seed in (1, 2)])
     _, row = paper_sheet(built).rows
     assert [entry.value for entry in row].count("incomplete") == 2
     (values,) = csv.DictReader(io.StringIO(as_csv(ALL_COLUMNS, cells_beside_paper([built]))))
