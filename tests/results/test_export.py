@@ -91,12 +91,9 @@ def test_nothing_is_overwritten_unasked() -> None:
         areabench.export(run, "there", to="csv", force=True)
 
 
-def test_a_run_in_memory_needs_a_folder() -> None:
+def test_what_is_in_memory_needs_a_folder() -> None:
     with areabench.simulate(TINY) as run, pytest.raises(UserError, match=r"in memory: is no file .* give a folder"):
         run.to_parquet()
-
-
-def test_a_sweep_in_memory_needs_a_folder() -> None:
     sweep = areabench.sweep(TINY, trials=1, jobs=1)
     with pytest.raises(UserError, match=r"the sweep was kept in memory .* give one"):
         areabench.export(sweep, to="csv")

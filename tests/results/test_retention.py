@@ -17,7 +17,6 @@ from areabench.methods.area import Area
 from areabench.results.retention import (
     Selection,
     best_by,
-    every,
     named_rule,
 )
 from areabench.sweeps.read import Result
@@ -56,11 +55,6 @@ def test_a_best_step_size_at_the_edge_of_the_grid_is_named() -> None:
     assert best_by(inside, [1, 2], "accuracy").note == ""
 
 
-def test_best_by_loss() -> None:
-    results = [run(size, seed, loss=loss) for size, loss in ((1.0, 0.5), (10.0, 0.4)) for seed in (1, 2, 3)]
-    assert best(results, "loss") == Selection((10.0,), (2, 3))
-
-
 def test_a_step_size_that_diverges_in_validation_is_out() -> None:
     results = [run(1.0, seed, accuracy=60.0) for seed in (1, 2)]
     results += [run(10.0, 1, accuracy=99.0, state=State.DIVERGED), run(10.0, 2, accuracy=99.0)]
@@ -76,14 +70,11 @@ def test_best_by_time_prefers_to_reach_the_target_always() -> None:
     assert best(late_always + later_always, "time").step_sizes == (10.0,)
 
 
-def test_best_needs_two_trials_and_an_accuracy() -> None:
+def test_best_needs_two_trials_and_what_it_is_chosen_by() -> None:
     with pytest.raises(UserError, match=r"but 1 is planned; run at least 2 trials"):
         best([run(1.0)], "accuracy")
     with pytest.raises(UserError, match=r"--metric loss"):
         best([run(1.0, seed, accuracy=math.nan) for seed in (1, 2)], "accuracy")
-
-
-def test_best_by_time_needs_snapshots_over_time() -> None:
     trials = [run(1.0, seed, accuracy=95.0) for seed in (1, 2)]
     ends = [replace(one, experiment=replace(one.experiment, record=Record(snapshots="none"))) for one in trials]
     with pytest.raises(UserError, match=r"the time to 80 % is not known .*; use --metric accuracy"):
@@ -102,22 +93,12 @@ def test_a_group_without_trials_in_a_half_is_skipped_with_a_reason() -> None:
     assert (late.step_sizes, late.reason) == ((), "none of the trials to choose on is done (seeds 1, 2)")
 
 
-# ---------------------------------------------------------------------------------------------------- others
-
-
-def test_every_step_size_is_kept() -> None:
-    results = [run(size, seed) for size in (1000.0, 100.0, 10.0) for seed in (2, 1)]
-    assert every(results, seeds_of(results)) == Selection((10.0, 100.0, 1000.0), (1, 2))
-
-
 def test_rules_have_names_and_pass_their_options_on() -> None:
     assert "70 %" in named_rule("best", "time", target=70.0).sentence
-    trials = [run(size, seed, loss=1 / size, accuracy=50 / size) for size in (1.0, 10.0) for seed in (1, 2)]
-    assert named_rule("all").choose(trials, seeds_of(trials)).step_sizes == (1.0, 10.0)
-    assert named_rule("best", "loss").choose(trials, seeds_of(trials)).step_sizes == (10.0,)
-    assert named_rule("best", "accuracy").choose(trials, seeds_of(trials)).step_sizes == (1.0,)
-
-
-def test_a_metric_without_a_rule_that_chooses_is_refused() -> None:
+    trials = [run(size, seed, loss=1 / size, accuracy=50 / size) for size in (10.0, 1.0) for seed in (2, 1, 3)]
+    seeds = seeds_of(trials)
+    assert named_rule("all").choose(trials, seeds) == Selection((1.0, 10.0), (1, 2, 3))
+    assert named_rule("best", "loss").choose(trials, seeds).step_sizes == (10.0,)
+    assert named_rule("best", "accuracy").choose(trials, seeds).step_sizes == (1.0,)
     with pytest.raises(UserError, match=r"--metric loss: has no meaning with --keep all; add --keep best"):
         named_rule("all", "loss")

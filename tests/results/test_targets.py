@@ -24,52 +24,51 @@ SLOW = (10.0, 20.0, 30.0)  # percent at 0, 1 and 2 s: never 80
 AT_1, AT_2 = (10.0, 85.0, 80.0), (10.0, 50.0, 80.0)
 
 
-def test_median_of_all_that_reached_it() -> None:
-    found = reach_of([result(accuracy=AT_1), result(accuracy=AT_2), result(accuracy=AT_2)], 80.0)
-    assert found.times_s == (1.0, 2.0, 2.0)
-    assert (found.median_s, reached_words(found)) == (2.0, "3 of 3")
-
-
-def test_a_trial_that_did_not_reach_it_counts_as_later_than_all() -> None:
-    found = reach_of([result(accuracy=AT_1), result(accuracy=SLOW), result(accuracy=AT_2)], 80.0)
-    assert found.times_s == (1.0, math.inf, 2.0)
-    assert (found.reached, found.median_s, reached_words(found)) == (2, 2.0, "2 of 3")
-
-
-def test_where_half_did_not_reach_it_there_is_no_median() -> None:
-    found = reach_of([result(accuracy=AT_1), result(accuracy=SLOW)], 80.0)
-    assert found.median_s == math.inf
-    assert math.isnan(reach_of([], 80.0).median_s)
-
-
-def test_diverged_before_is_never_and_an_early_end_is_not_known() -> None:
-    early = replace(result(accuracy=SLOW), status=Status(State.DONE, "", 3.0, 4, 0, 2))
-    found = reach_of([result(accuracy=SLOW, diverged=True), early, result(accuracy=AT_1)], 80.0)
-    assert found.times_s == (math.inf, 1.0)
-    assert (found.unknown, reached_words(found)) == (1, "1 of 2, 1 unknown")
-
-
-def test_what_was_reached_before_a_run_diverged_counts() -> None:
-    assert reach_of([result(accuracy=AT_1, diverged=True)], 80.0).times_s == (1.0,)
-
-
 def ended_at(end_s: float, state: State) -> Result:
     """A trial that ended before its horizon of 15 s and had not reached 80 %."""
     return replace(result(accuracy=SLOW), status=Status(state, "", end_s, 4, 0, 2))
 
 
-def test_a_diverged_trial_counts_in_the_share_until_the_horizon() -> None:
-    found = reach_curve([ended_at(1.5, State.DIVERGED), result(accuracy=AT_2), result(accuracy=AT_2)], 80.0)
-    assert found is not None
-    assert (found.time_s.tolist(), found.share.tolist()) == ([0.0, 2.0], [0.0, pytest.approx(2 / 3)])
-    assert (found.censored_s.tolist(), found.end_s) == ([15.0], 15.0)
+FIRST, SECOND, NEVER = result(accuracy=AT_1), result(accuracy=AT_2), result(accuracy=SLOW)
 
 
-def test_a_trial_that_something_else_ended_counts_in_the_share_until_its_end() -> None:
-    found = reach_curve([ended_at(1.5, State.DONE), result(accuracy=AT_1), result(accuracy=AT_2)], 80.0)
+@pytest.mark.parametrize(
+    ("trials", "times_s", "median_s", "words"),
+    [
+        ([FIRST, SECOND, SECOND], (1.0, 2.0, 2.0), 2.0, "3 of 3"),
+        ([FIRST, NEVER, SECOND], (1.0, math.inf, 2.0), 2.0, "2 of 3"),  # it counts as later than all
+        ([FIRST, NEVER], (1.0, math.inf), math.inf, "1 of 2"),
+        ([], (), math.nan, "0 of 0"),
+        # diverged before is never, and an early end is not known
+        (
+            [result(accuracy=SLOW, diverged=True), ended_at(3.0, State.DONE), FIRST],
+            (math.inf, 1.0), math.inf, "1 of 2, 1 unknown",
+        ),
+        ([result(accuracy=AT_1, diverged=True)], (1.0,), 1.0, "1 of 1"),  # what was reached before counts
+    ],
+)  # fmt: skip
+def test_times_to_a_target(trials: list[Result], times_s: tuple[float, ...], median_s: float, words: str) -> None:
+    found = reach_of(trials, 80.0)
+    assert (found.times_s, reached_words(found)) == (times_s, words)
+    assert found.median_s == pytest.approx(median_s, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("trials", "times_s", "shares", "censored_s"),
+    [
+        # a diverged trial counts until the horizon
+        ([ended_at(1.5, State.DIVERGED), SECOND, SECOND], [0.0, 2.0], [0.0, 2 / 3], [15.0]),
+        # one that something else ended counts until its end
+        ([ended_at(1.5, State.DONE), FIRST, SECOND], [0.0, 1.0, 2.0], [0.0, 1 / 3, 1.0], [1.5]),
+    ],
+)
+def test_how_long_a_trial_counts_in_the_share(
+    trials: list[Result], times_s: list[float], shares: list[float], censored_s: list[float]
+) -> None:
+    found = reach_curve(trials, 80.0)
     assert found is not None
-    assert (found.time_s.tolist(), found.share.tolist()) == ([0.0, 1.0, 2.0], [0.0, pytest.approx(1 / 3), 1.0])
-    assert found.censored_s.tolist() == [1.5]
+    assert (found.time_s.tolist(), found.censored_s.tolist(), found.end_s) == (times_s, censored_s, 15.0)
+    assert found.share == pytest.approx(shares)
 
 
 def test_drawn_as_bar_or_hatched_to_the_horizon_with_one_mark_per_trial() -> None:
