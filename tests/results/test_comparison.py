@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.answers import answer
 from tests.support.edited import edited
 from tests.support.texts import logistic
 
 import areabench
-from areabench.cli.main import main
 from areabench.engine.events import Kind
 from areabench.errors import UserError
 from areabench.experiment.experiment import Clients, Record
@@ -203,20 +203,13 @@ def simulated(tmp_path: Path) -> Callable[..., Path]:
     return run
 
 
-@pytest.fixture
-def compared(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """`areabench compare`: what it prints where the exit code is this one."""
-
-    def run(*words: object, code: int = 0) -> str:
-        assert main(["compare", *map(str, words)]) == code
-        said = capsys.readouterr()
-        return said.err if code == 2 else said.out
-
-    return run
+def compared(*words: object, code: int = 0) -> str:
+    """What `areabench compare` prints."""
+    said = answer("compare", *words, code=code)
+    return said.err if code == 2 else said.out
 
 
 Simulated = Callable[..., Path]
-Compared = Callable[..., str]
 
 
 def changed(path: Path, dataset: str, **factors: float) -> Path:
@@ -253,7 +246,7 @@ def test_a_run_agrees_with_itself(simulated: Simulated) -> None:
     assert found.loss.times == 21
 
 
-def test_another_experiment_is_refused_with_the_keys(simulated: Simulated, compared: Compared) -> None:
+def test_another_experiment_is_refused_with_the_keys(simulated: Simulated) -> None:
     first = simulated("a.h5")
     second = simulated("b.h5", rates={"name": "uniform", "rate": 9.0}, method={"name": "area", "step_size": 0.4})
     said = compared(first, second, code=2)
@@ -279,7 +272,7 @@ def test_a_run_that_failed_is_refused(simulated: Simulated) -> None:
 # ---------------------------------------------------------------------------------------------------- command
 
 
-def test_text_names_both_clocks_and_the_verdict(simulated: Simulated, compared: Compared) -> None:
+def test_text_names_both_clocks_and_the_verdict(simulated: Simulated) -> None:
     second = late(simulated("b.h5"), 0.25)
     said = compared(simulated("a.h5"), second)
     assert f"  real time  {second}\n" in said
@@ -288,7 +281,7 @@ def test_text_names_both_clocks_and_the_verdict(simulated: Simulated, compared: 
     assert "updates within 3 %: yes (+0.00 %)\nfinal loss within 2 %: yes (+0.00 %)\n" in said
 
 
-def test_exit_code_says_whether_the_tolerances_hold(simulated: Simulated, compared: Compared) -> None:
+def test_exit_code_says_whether_the_tolerances_hold(simulated: Simulated) -> None:
     files = [simulated("a.h5"), changed(simulated("b.h5"), "status", updates=0.9)]
     assert "updates within 3 %: NO (-" in compared(*files, code=1)
     compared(*files, "--updates-within", 15)
@@ -298,13 +291,11 @@ def test_exit_code_says_whether_the_tolerances_hold(simulated: Simulated, compar
 
 
 @pytest.mark.parametrize("option", ["--updates-within=-1", "--loss-within=nan", "--loss-within=much"])
-def test_a_tolerance_is_a_number(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["compare", "a.h5", "b.h5", option])
-    assert "is not a number >= 0" in capsys.readouterr().err
+def test_a_tolerance_is_a_number(option: str) -> None:
+    assert "is not a number >= 0" in compared("a.h5", "b.h5", option, code=2)
 
 
-def test_json_has_null_where_nothing_is_known(simulated: Simulated, compared: Compared) -> None:
+def test_json_has_null_where_nothing_is_known(simulated: Simulated) -> None:
     first = simulated("a.h5")
     second = simulated("b.h5", record={"events": False})
     with edited(second) as file:
@@ -323,7 +314,7 @@ def test_json_has_null_where_nothing_is_known(simulated: Simulated, compared: Co
 # ---------------------------------------------------------------------------------------------------- figure
 
 
-def test_figure_shows_both_runs(simulated: Simulated, compared: Compared, tmp_path: Path) -> None:
+def test_figure_shows_both_runs(simulated: Simulated, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from areabench.views.figures.runs import draw_comparison
 
@@ -354,7 +345,7 @@ def test_figure_without_accuracy_claims_none() -> None:
     assert [text.get_text() for text in accuracy.texts] == ["no values"]
 
 
-def test_figure_without_events_or_snapshots(simulated: Simulated, compared: Compared, tmp_path: Path) -> None:
+def test_figure_without_events_or_snapshots(simulated: Simulated, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = simulated("a.h5", record={"events": False, "snapshots": "none"})
     compared(path, path, "--plot", tmp_path / "both.png")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
 
 import pytest
+from tests.support.answers import Answer, answer
 
-from areabench.cli.main import main
 from areabench.sweeps import pool
 from areabench.sweeps.passes import Pass, PassOutcome
 from areabench.transports.options import RunOptions
@@ -17,27 +15,9 @@ from areabench.transports.options import RunOptions
 WORKER = pool._Worker
 
 
-class Said(NamedTuple):
-    """What a command has printed."""
-
-    out: str
-    err: str
-
-
-Sweep: TypeAlias = Callable[..., Said]
-
-
-@pytest.fixture
-def sweep(capsys: pytest.CaptureFixture[str]) -> Sweep:
-    """`areabench sweep` on a text, which is written to try.toml, or on a file; the exit code must be `code`."""
-
-    def run(file: str | Path, *options: str, code: int = 0) -> Said:
-        path = file if isinstance(file, Path) else written(file)
-        capsys.readouterr()
-        assert main(["sweep", str(path), *options]) == code
-        return Said(*capsys.readouterr())
-
-    return run
+def sweep(file: str | Path, *options: str, code: int = 0) -> Answer:
+    """`areabench sweep` on a text, which is written to try.toml, or on a file; it must end with this exit code."""
+    return answer("sweep", file if isinstance(file, Path) else written(file), *options, code=code)
 
 
 def written(text: str, name: str = "try.toml") -> Path:

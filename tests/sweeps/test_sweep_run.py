@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from tests.support.texts import quadratic
-from tests.sweeps.conftest import Sweep, written
+from tests.sweeps.conftest import sweep, written
 
 import areabench
 from areabench.engine.events import State, Status
@@ -126,7 +126,7 @@ def blocks_signals(pid: int) -> bool:
 
 
 @pytest.mark.usefixtures("worker_processes")
-def test_a_sweep_runs_everything_once(sweep: Sweep) -> None:
+def test_a_sweep_runs_everything_once() -> None:
     said = sweep(QUADRATIC + GRID, "--jobs", "2")
     summary, cost = said.out.splitlines()
     assert summary == "runs/try: 8 runs: 8 done now, 0 done before, 0 of them diverged, 0 failed"
@@ -141,7 +141,7 @@ def test_a_sweep_runs_everything_once(sweep: Sweep) -> None:
     assert all(run_files()[name] > first[name] for name in first)
 
 
-def test_a_changed_setting_is_run_and_nothing_else(sweep: Sweep) -> None:
+def test_a_changed_setting_is_run_and_nothing_else() -> None:
     sweep(QUADRATIC + GRID, "--trials", "1")
     first = run_files()
     assert "8 runs: 4 done now, 4 done before" in sweep(QUADRATIC + GRID).out  # more trials continue from fewer
@@ -150,7 +150,7 @@ def test_a_changed_setting_is_run_and_nothing_else(sweep: Sweep) -> None:
     assert [one.experiment.method.step_size for one in open_sweep("runs/try").results] == [0.1, 0.1, 0.3, 0.3] * 2
 
 
-def test_a_damaged_run_file_is_run_again(sweep: Sweep) -> None:
+def test_a_damaged_run_file_is_run_again() -> None:
     sweep(QUADRATIC + GRID)
     broken, foreign, *others = sorted(Path("runs/try").glob("*.h5"))
     broken.write_bytes(broken.read_bytes()[:1000])
@@ -159,7 +159,7 @@ def test_a_damaged_run_file_is_run_again(sweep: Sweep) -> None:
     assert len(open_sweep("runs/try").results) == 8
 
 
-def test_runs_that_share_a_pass_are_those_of_the_runs_alone(sweep: Sweep) -> None:
+def test_runs_that_share_a_pass_are_those_of_the_runs_alone() -> None:
     sweep(LOGISTIC + GRID, "--jobs", "1")
     found = open_sweep("runs/try").results
     assert len(found) == 8
@@ -169,7 +169,7 @@ def test_runs_that_share_a_pass_are_those_of_the_runs_alone(sweep: Sweep) -> Non
 
 
 @pytest.mark.usefixtures("worker_processes")
-def test_several_sweeps_share_a_pool(sweep: Sweep) -> None:
+def test_several_sweeps_share_a_pool() -> None:
     one = written(QUADRATIC, "one.toml")
     shown = sweep(one, str(written(QUADRATIC + GRID, "two.toml")), "-o", "here", "--set", "seed=3").out.splitlines()
     assert [line.partition(" done now")[0] for line in shown[:2]] == ["here/one: 1 run: 1", "here/two: 8 runs: 8"]
@@ -179,14 +179,14 @@ def test_several_sweeps_share_a_pool(sweep: Sweep) -> None:
     assert "runs/one: two of the sweeps would be written into it" in sweep(one, again, code=2).err
 
 
-def test_divergence_is_a_result(sweep: Sweep) -> None:
+def test_divergence_is_a_result() -> None:
     text = QUADRATIC + "[[sweep.grid]]\nmethod.step_size = [0.1, 1e40]\n"
     assert "2 runs: 2 done now, 0 done before, 1 of them diverged, 0 failed" in sweep(text).out
     assert "2 runs: 0 done now, 2 done before, 1 of them diverged, 0 failed" in sweep(text).out
     assert list(open_sweep("runs/try").frame["state"]) == ["done", "diverged"]
 
 
-def test_a_dry_run_writes_nothing(sweep: Sweep) -> None:
+def test_a_dry_run_writes_nothing() -> None:
     shown = "runs/try: 8 runs: 0 done, 8 pending in 2 passes, about 160 gradient steps, 0 that cannot be run\n"
     assert sweep(LOGISTIC + GRID, "--dry-run").out == shown
     assert not Path("runs").exists()
@@ -196,7 +196,7 @@ def test_a_dry_run_writes_nothing(sweep: Sweep) -> None:
     assert "1 that cannot be run" in sweep(impossible, "--dry-run", code=1).out
 
 
-def test_the_frame_has_one_row_per_run(sweep: Sweep) -> None:
+def test_the_frame_has_one_row_per_run() -> None:
     sweep(LOGISTIC + GRID + 'rates = [{name = "uniform"}, {name = "normal", mean = 5.0}]\n')
     found = open_sweep("runs/try")
     frame = found.frame
@@ -212,7 +212,7 @@ def test_the_frame_has_one_row_per_run(sweep: Sweep) -> None:
         assert frame["updates"][5] == run.status.updates > 0
 
 
-def test_a_trace_that_changes_is_run_again(sweep: Sweep) -> None:
+def test_a_trace_that_changes_is_run_again() -> None:
     trace = written("client,delay_s\n0,0.1\n1,0.2\n", "trace.csv")
     text = QUADRATIC + '[delays]\nname = "trace"\nfile = "trace.csv"\n'
     sweep(text)
@@ -226,7 +226,7 @@ def test_a_trace_that_changes_is_run_again(sweep: Sweep) -> None:
 # ---------------------------------------------------------------------------------------------------- failures
 
 
-def test_an_impossible_cell_does_not_affect_the_others(sweep: Sweep) -> None:
+def test_an_impossible_cell_does_not_affect_the_others() -> None:
     grid = "[[sweep.grid]]\nclients.count = [2, 200]\nmethod.step_size = [0.1, 0.2, -1.0]\n"
     summary, *failures = sweep(LOGISTIC + grid, "--jobs", "2", code=1).out.splitlines()
     assert summary == "runs/try: 6 runs: 2 done now, 0 done before, 0 of them diverged, 4 failed"
@@ -243,7 +243,7 @@ def test_an_impossible_cell_does_not_affect_the_others(sweep: Sweep) -> None:
     assert open_sweep("runs/try").failures == ()
 
 
-def test_a_long_list_of_failures_is_cut(sweep: Sweep) -> None:
+def test_a_long_list_of_failures_is_cut() -> None:
     text = QUADRATIC + "[sweep]\ntrials = 25\n[[sweep.grid]]\nmethod.step_size = [-1, 0.1]\n"
     lines = sweep(text, "--set", "stop.iterations=1", code=1).out.splitlines()
     assert len(lines) == 1 + 20 + 1 + 1
@@ -261,7 +261,7 @@ SIZES = "[[sweep.grid]]\nmethod.step_size = [0.1, 0.2, 0.3]\n"  # in one pass
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_full_disc_stops_the_sweep(listed: bool, sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disc_stops_the_sweep(listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether or not the list of failures can still be written; a pass is not divided for it."""
     begun = []
 
@@ -279,7 +279,7 @@ def test_a_full_disc_stops_the_sweep(listed: bool, sweep: Sweep, monkeypatch: py
     assert "stopped early: WriteFailure: no room; 3 runs not attempted; when that is fixed, the same" in said.err
 
 
-def test_one_bad_run_does_not_take_its_pass_down(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_bad_run_does_not_take_its_pass_down(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
 
     def attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
@@ -294,7 +294,7 @@ def test_one_bad_run_does_not_take_its_pass_down(sweep: Sweep, monkeypatch: pyte
     assert sorted(begun) == [[0.1], [0.1, 0.2, 0.3], [0.2], [0.3]]
 
 
-def test_how_to_continue_depends_on_force(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_to_continue_depends_on_force(monkeypatch: pytest.MonkeyPatch) -> None:
     report = SweepReport((FolderReport(Path("runs/try"), 4, now=1),), interrupted=130)
     monkeypatch.setattr("areabench.sweeps.run.run_sweep", lambda *_: report)
     assert "1 of 4 runs are done; the same command continues from there" in sweep(QUADRATIC, code=130).err
@@ -304,7 +304,7 @@ def test_how_to_continue_depends_on_force(sweep: Sweep, monkeypatch: pytest.Monk
 # ---------------------------------------------------------------------------------------------------- folders
 
 
-def test_two_sweeps_do_not_share_a_folder(sweep: Sweep) -> None:
+def test_two_sweeps_do_not_share_a_folder() -> None:
     with opened(Path("runs/try"), load_sweep(written(QUADRATIC)), "simulator"):
         told = f"runs/try: another sweep is writing into it (process {os.getpid()}); wait until it ends or choose"
         assert told in sweep(QUADRATIC, code=2).err
@@ -312,7 +312,7 @@ def test_two_sweeps_do_not_share_a_folder(sweep: Sweep) -> None:
 
 
 @pytest.mark.parametrize("option", [(), ("--dry-run",), ("--force",)])
-def test_a_folder_of_other_runs_is_not_taken_over(option: tuple[str, ...], sweep: Sweep) -> None:
+def test_a_folder_of_other_runs_is_not_taken_over(option: tuple[str, ...]) -> None:
     areabench.simulate(written(QUADRATIC), output="runs/demo/area.h5").close()
     told = "runs/demo: holds 1 run file (area.h5) that no sweep has made; choose another --output"
     assert told in sweep(QUADRATIC, "-o", "runs/demo", *option, code=2).err
@@ -335,7 +335,7 @@ def test_a_folder_of_other_runs_is_not_taken_over(option: tuple[str, ...], sweep
         ("a" * 300, ": cannot be used: File name too long; give another path\n"),
     ],
 )
-def test_a_folder_that_cannot_be_used_is_reported_in_one_line(output: str, told: str, sweep: Sweep) -> None:
+def test_a_folder_that_cannot_be_used_is_reported_in_one_line(output: str, told: str) -> None:
     written("", "file")
     assert sweep(QUADRATIC, "-o", output, code=2).err.endswith(told)
     assert sweep(QUADRATIC, "-o", "a" * 300, "--dry-run", code=2).err.count("\n") == 1
@@ -358,7 +358,7 @@ def test_only_the_folder_of_a_sweep_is_opened() -> None:
         open_sweep("empty")
 
 
-def test_jobs_are_refused_on_mpi(sweep: Sweep) -> None:
+def test_jobs_are_refused_on_mpi() -> None:
     said = sweep(QUADRATIC, "--transport", "mpi", "--jobs", "2", "--dry-run", code=2)
     assert "--jobs 2: on MPI there is one run at a time" in said.err
 
@@ -382,7 +382,7 @@ def test_the_runs_of_a_pass_whose_worker_is_killed_are_tried_again_alone(
 
 
 @pytest.mark.slow
-def test_a_sweep_that_is_killed_continues(started: Callable[[], subprocess.Popen[str]], sweep: Sweep) -> None:
+def test_a_sweep_that_is_killed_continues(started: Callable[[], subprocess.Popen[str]]) -> None:
     written(SHORT_AND_LONG)
     process = started()
     until(half_done)
@@ -399,7 +399,7 @@ def test_a_sweep_that_is_killed_continues(started: Callable[[], subprocess.Popen
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_fails_its_run_only(started: Callable[[], subprocess.Popen[str]], sweep: Sweep) -> None:
+def test_a_worker_that_is_killed_fails_its_run_only(started: Callable[[], subprocess.Popen[str]]) -> None:
     written(SHORT_AND_LONG)
     process = started()
     until(half_done)
@@ -417,7 +417,7 @@ def test_a_worker_that_is_killed_fails_its_run_only(started: Callable[[], subpro
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupted_sweep_continues(
-    number: signal.Signals, code: int, started: Callable[[], subprocess.Popen[str]], sweep: Sweep
+    number: signal.Signals, code: int, started: Callable[[], subprocess.Popen[str]]
 ) -> None:
     written(SHORT_AND_LONG)
     process = started()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.texts import quadratic
-from tests.sweeps.conftest import Sweep, written
+from tests.sweeps.conftest import sweep, written
 
 from areabench.sweeps.folder import opened
 from areabench.sweeps.plan import Share, load_sweep
@@ -31,7 +31,7 @@ def test_each_run_is_in_one_share() -> None:
     assert Share(3, 4).taken_from(plan).text == plan.text
 
 
-def test_two_shares_at_the_same_time_make_the_sweep(sweep: Sweep) -> None:
+def test_two_shares_at_the_same_time_make_the_sweep() -> None:
     command = [sys.executable, "-m", "areabench", "sweep", str(written(SWEEP)), "--jobs", "1", "--share"]
     shares = [subprocess.Popen([*command, share], stdout=subprocess.PIPE, text=True) for share in ("1/2", "2/2")]
     for share in shares:
@@ -43,7 +43,7 @@ def test_two_shares_at_the_same_time_make_the_sweep(sweep: Sweep) -> None:
     assert kept == {"sweep.toml", "failures.csv", ".lock", ".lock-turn"}  # nothing of the shares but their turn
 
 
-def test_a_share_started_again_continues(sweep: Sweep) -> None:
+def test_a_share_started_again_continues() -> None:
     share = ("--share", "2/3")
     assert "runs/try: 2 runs: 0 done, 2 pending" in sweep(SWEEP, *share, "--dry-run").out
     sweep(SWEEP, *share)
@@ -54,11 +54,11 @@ def test_a_share_started_again_continues(sweep: Sweep) -> None:
 
 
 @pytest.mark.parametrize("share", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3", "\u0661/2"])
-def test_no_share(share: str, sweep: Sweep) -> None:
+def test_no_share(share: str) -> None:
     assert f"--share {share}: is not K/N with 1 <= K <= N" in sweep(SWEEP, f"--share={share}", code=2).err
 
 
-def test_who_may_write_beside_a_share(sweep: Sweep) -> None:
+def test_who_may_write_beside_a_share() -> None:
     plan = load_sweep(written(SWEEP))
     with opened(Path("runs/try"), plan, "simulator", Share(1, 2)):
         for option, told in (
@@ -74,7 +74,7 @@ def test_who_may_write_beside_a_share(sweep: Sweep) -> None:
     sweep(SWEEP, "--share", "1/3", "--trials", "1")  # no other share is running
 
 
-def test_a_share_removes_only_its_own_leftovers(sweep: Sweep) -> None:
+def test_a_share_removes_only_its_own_leftovers() -> None:
     Path("runs/try").mkdir(parents=True)
     first, second, *_ = (Path("runs/try") / member.file for member in load_sweep(written(SWEEP)).members)
     own = [Path(f"{first}.1.part"), Path(f"{first.with_suffix('.toml')}.1.part")]
@@ -87,7 +87,7 @@ def test_a_share_removes_only_its_own_leftovers(sweep: Sweep) -> None:
     assert not list(Path("runs/try").glob("*.part"))
 
 
-def test_failures_of_all_shares_are_read(sweep: Sweep) -> None:
+def test_failures_of_all_shares_are_read() -> None:
     for share in ("1/2", "2/2"):
         sweep(SWEEP.replace("[0.1, 0.2]", "[0.1, -1.0]"), "--share", share, code=1)
     found = open_sweep("runs/try")

@@ -6,11 +6,11 @@ import math
 from pathlib import Path
 
 import pytest
+from tests.support.answers import answer, complaint
 from tests.support.results import PAPER, made
-from tests.sweeps.conftest import Sweep, written
+from tests.sweeps.conftest import sweep, written
 
 import areabench
-from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import ConfigError, RunFileError
 from areabench.methods.area import Area
@@ -21,8 +21,7 @@ from areabench.results.table import table_columns
 from areabench.sweeps.choose import choose_settings, edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.plan import candidates_of, expand, load_sweep
-from areabench.sweeps.read import Result, Tuning, open_sweep
-from areabench.sweeps.read import Sweep as SweepRead
+from areabench.sweeps.read import Result, Sweep, Tuning, open_sweep
 from areabench.views.tables.forms import as_text
 from areabench.views.tables.sheets import plain_sheet
 
@@ -188,12 +187,12 @@ def test_the_edge_is_the_smallest_or_largest_number_that_was_tried() -> None:
     assert edges(points[:1], points[0]) == []
 
 
-def tuning_of(sweep: SweepRead) -> Tuning:
-    assert sweep.tuning is not None
-    return sweep.tuning
+def tuning_of(found: Sweep) -> Tuning:
+    assert found.tuning is not None
+    return found.tuning
 
 
-def test_a_tuned_sweep_chooses_on_some_seeds_and_shows_others(sweep: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tuned_sweep_chooses_on_some_seeds_and_shows_others() -> None:
     path = written(BASE + TUNE)
     assert len(load_sweep(path).members) == 2 * 2 + 4 * 2  # AREA has one of the keys
     said = sweep(path).out
@@ -216,7 +215,7 @@ def test_a_tuned_sweep_chooses_on_some_seeds_and_shows_others(sweep: Sweep, caps
     text = as_text(plain_sheet(table))
     for words in ("server_step_size = ", "edge of the grid", "2 trials, seeds 1, 2"):
         assert words in text
-    assert main(["table", "runs/try", "--keep", "all"]) == 2
+    answer("table runs/try --keep all", code=2)
     exported = table_columns(found)
     assert (exported["method"], exported["kept_by"]) == (["AREA", "FedBuff"], ["tuned", "tuned"])
     assert [str(words).startswith("server_step_size = ") for words in exported["tuned"]] == [False, True]
@@ -229,7 +228,7 @@ def test_a_tuned_sweep_chooses_on_some_seeds_and_shows_others(sweep: Sweep, caps
     assert [one.path for one in again.results] == [one.path for one in found.results]
 
 
-def test_a_setting_that_is_no_experiment_is_out_and_the_others_are_tested(sweep: Sweep) -> None:
+def test_a_setting_that_is_no_experiment_is_out_and_the_others_are_tested() -> None:
     said = sweep(BASE + TUNE.replace("[0.05, 0.1]", "[-1.0, 0.1]"), code=1).out
     assert "runs/try, tuning: 12 runs: 6 done now, 0 done before, 0 of them diverged, 6 failed" in said
     assert "runs/try, test: 4 runs: 4 done now" in said
@@ -250,14 +249,15 @@ def test_a_sweep_from_python_is_tuned_over_dotted_keys_and_a_note_for_several_is
     ]
 
 
-def test_shares_of_a_tuned_sweep_make_their_parts_of_both(sweep: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shares_of_a_tuned_sweep_make_their_parts_of_both() -> None:
     told = "the test runs begin when all tuning runs are done; every share, started again, continues then"
     text = BASE + TUNE
     said = sweep(text, "--share", "1/2").out
     assert said.startswith("runs/try, tuning: 6 runs: 6 done now")
     assert told in said
-    assert main(["table", "runs/try"]) == main(["figures", "runs/try"]) == 2
-    assert "6 tuning runs are missing or have failed, so nothing is chosen yet" in capsys.readouterr().err
+    for command in ("table", "figures"):
+        refused = complaint(f"{command} runs/try")
+        assert "6 tuning runs are missing or have failed, so nothing is chosen yet" in refused
     assert "then 2 runs of what they choose\n" in sweep(text, "--share", "2/2", "--dry-run").out
     said = sweep(text, "--share", "2/2").out  # the last of the tuning runs
     assert "runs/try, test: 2 runs: 2 done now" in said
@@ -266,8 +266,7 @@ def test_shares_of_a_tuned_sweep_make_their_parts_of_both(sweep: Sweep, capsys: 
     assert (len(open_sweep("runs/try").results), len(open_sweep("runs/try").missing)) == (2, 2)
     assert "runs/try, test: 2 runs: 2 done now" in sweep(text, "--share", "1/2").out
     assert (len(open_sweep("runs/try").results), open_sweep("runs/try").missing) == (4, ())
-    assert main(["job", "try.toml", "--scheduler", "slurm", "--transport", "simulator", "--array", "2"]) == 0
-    printed = capsys.readouterr()
+    printed = answer("job try.toml --scheduler slurm --transport simulator --array 2")
     assert "16 runs" in printed.out
     assert "is submitted twice" in printed.err
 
@@ -278,7 +277,7 @@ def test_a_metric_that_no_run_will_have_is_refused_before_them(metric: str) -> N
         load_sweep(written(BASE + TUNE.replace('"loss"', f'"{metric}"')))
 
 
-def test_a_choice_of_other_settings_or_a_changed_one_does_not_count(sweep: Sweep) -> None:
+def test_a_choice_of_other_settings_or_a_changed_one_does_not_count() -> None:
     sweep(BASE + TUNE)
     longer = TUNE.replace("[0.5, 1.0]", "[0.5, 1.0, 1.5]").replace("budget = 4", "budget = 6")
     said = sweep(BASE + longer, "--dry-run").out
@@ -290,7 +289,7 @@ def test_a_choice_of_other_settings_or_a_changed_one_does_not_count(sweep: Sweep
         open_sweep("runs/try")
 
 
-def test_without_all_tuning_runs_nothing_is_chosen(sweep: Sweep) -> None:
+def test_without_all_tuning_runs_nothing_is_chosen() -> None:
     sweep(BASE + TUNE)
     tuning_of(open_sweep("runs/try")).results[0].path.unlink()
     Path("runs/try/chosen.toml").unlink()
