@@ -25,8 +25,6 @@ from areabench.problems.base import (
 )
 from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 
-_SKIPPED_STEPS = "let skip(steps) draw what that number of local steps draws"
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnProblem(ProblemSettings):
@@ -76,7 +74,6 @@ class OwnProblem(ProblemSettings):
         Also single steps and a gradient, where its local problem has them. `again` is the same problem, made a second
         time: every rank and every replay makes its own.
         """
-        elsewhere = "draw from stream(seed, ...) only where it is made, not from np.random"
 
         def local(problem: Problem) -> OwnLocal:
             found = problem.local(0)
@@ -91,50 +88,46 @@ class OwnProblem(ProblemSettings):
                 refuse(self, f"has a descend() that returned what {wrong}", "return a new vector like the model")
             return found
 
-        def try_steps(start: Vector, first: Vector) -> None:
-            """Single steps, and a gradient if there is one: `first` is where a round leads from `start`."""
-            whole, single, late = (local(problem) for _ in range(3))
-            if first.tobytes() != descended(whole, start, local_steps).tobytes():
-                refuse(
-                    self,
-                    f"gives another round with steps = {local_steps} than without",
-                    "let `steps` be local_steps if None",
-                )
-            late.skip(2)
-            descended(single, start, 1)
-            if hasattr(problem.local(0), "gradient"):
-                if wrong := wrong_vector(single.gradient(start), start):
-                    refuse(self, f"has a gradient() that returned what {wrong}", "return a new vector like the model")
-            else:
-                descended(single, start, 1)
-            if descended(single, first, 1).tobytes() != descended(late, first, 1).tobytes():
-                refuse(self, "gives another third step after skip(2) than after two", _SKIPPED_STEPS)
+        def compare(one: Vector, other: Vector, trouble: str, remedy: str) -> None:
+            if one.tobytes() != other.tobytes():
+                refuse(self, trouble, remedy)
 
+        skips_steps = "let skip(steps) draw what that number of local steps draws"
+        once = "draw from stream(seed, ...) only where it is made, not from np.random"
         with blaming(self, DRY_RUN):
             start = _read_only(problem.start())
-            worker, same, late = (local(problem) for _ in range(3))
+            worker = local(problem)
             first = _read_only(descended(worker, start))
-            if first.tobytes() != descended(same, start).tobytes():
-                refuse(
-                    self,
-                    "gives another result for the same round of client 0",
-                    "draw random numbers from stream(seed, Purpose.SAMPLES, client) only",
-                )
-            second = descended(worker, first)
+            remedy = "draw random numbers from stream(seed, Purpose.SAMPLES, client) only"
+            same = descended(local(problem), start)
+            compare(first, same, "gives another result for the same round of client 0", remedy)
+            late = local(problem)
             late.skip(local_steps)  # as a client does in a resumed run
-            if second.tobytes() != descended(late, first).tobytes():
-                skipped = local_steps if late.takes_steps else 1
-                refuse(
-                    self,
-                    f"gives another second round after skip({skipped}) than after a first one",
-                    _SKIPPED_STEPS if late.takes_steps else "let skip(rounds) draw what that number of rounds draws",
-                )
+            if late.takes_steps:
+                skipped = local_steps
+                remedy = skips_steps
+            else:
+                skipped = 1
+                remedy = "let skip(rounds) draw what that number of rounds draws"
+            trouble = f"gives another second round after skip({skipped}) than after a first one"
+            compare(descended(worker, first), descended(late, first), trouble, remedy)
             if worker.takes_steps:
-                try_steps(start, first)
-            if start.tobytes() != again.start().tobytes():
-                refuse(self, "starts elsewhere each time it is made", elsewhere)
-            if first.tobytes() != descended(local(again), start).tobytes():
-                refuse(self, "gives another first round of client 0 each time it is made", elsewhere)
+                trouble = f"gives another round with steps = {local_steps} than without"
+                whole = descended(local(problem), start, local_steps)
+                compare(first, whole, trouble, "let `steps` be local_steps if None")
+                single, late = local(problem), local(problem)
+                late.skip(2)
+                descended(single, start, 1)
+                if hasattr(problem.local(0), "gradient"):
+                    if wrong := wrong_vector(single.gradient(start), start):
+                        refuse(self, f"has a gradient() that returned what {wrong}", "return a vector like the model")
+                else:
+                    descended(single, start, 1)
+                trouble = "gives another third step after skip(2) than after two"
+                compare(descended(single, first, 1), descended(late, first, 1), trouble, skips_steps)
+            compare(start, again.start(), "starts elsewhere each time it is made", once)
+            trouble = "gives another first round of client 0 each time it is made"
+            compare(first, descended(local(again), start), trouble, once)
         with blaming(self, f"has an evaluate() that {DRY_RUN}"):
             for count, with_loss in ((1, True), (2, False)):  # as a run may call it
                 if wrong := wrong_metrics(problem.evaluate([start] * count, with_loss=with_loss), count):
@@ -155,12 +148,10 @@ class OwnLocal:
         self.takes_steps = steps is not None and steps.kind in (steps.POSITIONAL_OR_KEYWORD, steps.KEYWORD_ONLY)
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
-        """The model after M local steps, or after `steps`."""
-        if steps is None:
-            return self._local.descend(model, step_size)  # type: ignore[no-any-return]  # try_out checks what it is
-        if self.takes_steps:
+        """The model after M local steps, or after `steps`; `try_out` checks what it is."""
+        if steps is not None and self.takes_steps:
             return self._local.descend(model, step_size, steps=steps)  # type: ignore[no-any-return]
-        if steps != self._local_steps:
+        if steps not in (None, self._local_steps):
             self._fail_without_steps()
         return self._local.descend(model, step_size)  # type: ignore[no-any-return]
 

@@ -13,7 +13,7 @@ replayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,24 +139,6 @@ class FlatModule:
         )
 
 
-class BatchBuffers:
-    """The buffers of one mini-batch: the same memory as numpy arrays and as torch tensors."""
-
-    def __init__(self, batch_size: int, features: int, kind: np.dtype[Any]) -> None:
-        self._raw = np.empty((batch_size, features), dtype=kind)
-        self._numbers = np.empty(batch_size, dtype=np.int64)
-        self.inputs = torch.empty((batch_size, features))
-        self._inputs: NDArray[np.float32] = self.inputs.numpy()
-        self.labels = torch.from_numpy(self._numbers)
-
-    def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
-        """Gather and scale the samples of the given rows."""
-        np.take(data.train_features, rows, axis=0, out=self._raw, mode="clip")
-        np.take(data.train_labels, rows, out=self._numbers, mode="clip")
-        np.copyto(self._inputs, self._raw, casting="same_kind")
-        self.inputs.mul_(data.scale)
-
-
 class TorchProblem(DataProblem):
     """The global objective of a module over a data set that is split over the clients."""
 
@@ -170,7 +152,6 @@ class TorchProblem(DataProblem):
         self.settings = settings
         self.loss: Loss = load_callable(settings.loss, "problem.loss")
         self.flat = FlatModule(self._draw_module())
-        self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1], data.train_features.dtype)
         self._start = self.flat.array.copy()
         self.dimension = len(self._start)
 
@@ -289,7 +270,8 @@ class LocalTorch:
         if begins or self._seeds.begins_round(self._taken):
             torch.default_generator.manual_seed(self._seeds.at(self._taken))
         self._taken += 1
-        problem.batch.load(problem.data, rows)
-        flat.differentiate(problem.loss, problem.batch.inputs, problem.batch.labels)
+        inputs = torch.from_numpy(problem.data.inputs(rows, FLOAT32))
+        labels = torch.from_numpy(problem.data.train_labels[rows].astype(np.int64, copy=False))
+        flat.differentiate(problem.loss, inputs, labels)
         if problem.settings.regularisation:
             flat.gradient.add_(flat.values, alpha=problem.settings.regularisation)
