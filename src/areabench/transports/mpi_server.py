@@ -53,6 +53,45 @@ class MessageBuffer:
         self.attached = None if attached is None else self.whole[end:].view(attached.dtype).reshape(attached.shape)
 
 
+class PersistentMessage(MessageBuffer):
+    """A message that travels again and again between the same two ranks: its request and its buffer."""
+
+    request: MPI.Prequest
+
+
+class PersistentReceive(PersistentMessage):
+    """Such a message at the rank that receives it."""
+
+    def __init__(
+        self, comm: MPI.Intracomm, source: int, tag: Tag, like: Vector, attached: Vector | None = None
+    ) -> None:
+        super().__init__(like, attached)
+        self.request = comm.Recv_init([self.whole, MPI.BYTE], source=source, tag=tag)
+
+    def cancel(self) -> None:
+        """Take a receive back that was started, for which no message is on its way."""
+        self.request.Cancel()
+        self.request.Wait()
+
+
+class PersistentSend(PersistentMessage):
+    """Such a message at the rank that sends it.
+
+    One that was never started is not waited for: Open MPI 5 with fault tolerance looks at an error code that it has not
+    set yet, and may report a failure.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, dest: int, tag: Tag, like: Vector, attached: Vector | None = None) -> None:
+        super().__init__(like, attached)
+        self.started = False
+        self.request = comm.Send_init([self.whole, MPI.BYTE], dest=dest, tag=tag)
+
+    def start(self) -> None:
+        """Send what is in the buffer."""
+        self.request.Start()
+        self.started = True
+
+
 def completed(requests: Sequence[MPI.Request]) -> list[int]:
     """Which requests are complete. Open MPI moves messages on after it has tested them, so it is asked twice."""
     return MPI.Request.Testsome(requests) or MPI.Request.Testsome(requests) or []
@@ -71,8 +110,8 @@ class _Channel:
         self.alive = True
         self._failed: set[int] = set()  # clients
         at_once = min(len(clients), _MOST_AT_ONCE)
-        self.posted = deque(_UpdateReceive(self, comm, shapes.payload) for _ in range(at_once + 1))
-        self.sends = deque(_OrderSend(comm, rank, shapes) for _ in range(at_once))
+        self.posted = deque(PersistentReceive(comm, rank, Tag.UPDATE, shapes.payload) for _ in range(at_once + 1))
+        self.sends = deque(PersistentSend(comm, rank, Tag.ORDER, shapes.model, shapes.attached) for _ in range(at_once))
 
     def client_of(self, header: memoryview) -> int | None:
         """Whose message it is that cannot be read: the client that it names, or the only one; None where that fails."""
@@ -93,35 +132,9 @@ class _Channel:
     def close(self) -> None:
         """Free the requests; no message is on its way."""
         for receive in self.posted:
-            receive.request.Cancel()
-            receive.request.Wait()
-        for request in [receive.request for receive in self.posted] + [send.request for send in self.sends]:
-            request.Free()
-
-
-class _UpdateReceive:
-    """A persistent receive of a channel, with its buffer."""
-
-    def __init__(self, channel: _Channel, comm: MPI.Intracomm, payload: Vector) -> None:
-        buffer = MessageBuffer(payload)
-        self.channel = channel
-        self.header = buffer.header
-        self.payload = buffer.vector
-        self.request = comm.Recv_init([buffer.whole, MPI.BYTE], source=channel.rank, tag=Tag.UPDATE)
-
-    def post(self) -> None:
-        """Receive a message."""
-        clear_update(self.header)
-        self.request.Start()
-
-
-class _OrderSend:
-    """A persistent send to a rank, with its buffer; one that was never started is not waited for."""
-
-    def __init__(self, comm: MPI.Intracomm, rank: int, shapes: Shapes) -> None:
-        self.started = False
-        self.buffer = MessageBuffer(shapes.model, shapes.attached)
-        self.request = comm.Send_init([self.buffer.whole, MPI.BYTE], dest=rank, tag=Tag.ORDER)
+            receive.cancel()
+        for each in (*self.posted, *self.sends):
+            each.request.Free()
 
 
 class MpiServerLink:
@@ -139,7 +152,7 @@ class MpiServerLink:
         ]
         self._ranks = [placement.rank(client) for client in range(placement.clients)]
         self._heads = [channel.posted[0].request for channel in self._channels]  # what completes next, by channel
-        self._lent: list[_UpdateReceive] = []  # whose messages the last poll has returned
+        self._lent: list[tuple[_Channel, PersistentReceive]] = []  # whose messages the last poll has returned
         self.shrunk = False  # whether the stop told the workers that ranks were lost
         self._in_flight: deque[tuple[MPI.Request, Any]] = deque()  # sent from buffers of their own
         self._lost: list[int] = []  # clients whose ranks have died, and that `lost` has not returned yet
@@ -149,7 +162,7 @@ class MpiServerLink:
         self.recall = MpiRecall(self._comm, self._ranks, memory, self._send_header)
         for channel in self._channels:
             for receive in channel.posted:
-                receive.post()
+                _post(receive)
 
     def arrivals(self) -> list[Update]:
         """The updates that are here now, each rank's in its order; they are lent until the next call.
@@ -157,9 +170,9 @@ class MpiServerLink:
         One message of every rank is taken before a second one of any, and few of each rank. Messages that cannot be
         read are reported by `unreadable`.
         """
-        for receive in self._lent:
-            receive.post()
-            receive.channel.posted.append(receive)
+        for channel, receive in self._lent:
+            _post(receive)
+            channel.posted.append(receive)
         self._lent.clear()
         found: list[Update] = []
         here: Sequence[int]
@@ -179,7 +192,7 @@ class MpiServerLink:
         """Take the message that a channel's first receive has brought."""
         channel = self._channels[slot]
         receive = channel.posted.popleft()
-        self._lent.append(receive)
+        self._lent.append((channel, receive))
         self._heads[slot] = channel.posted[0].request
         header = read_update(receive.header, channel.clients, self._payload_bytes)
         if isinstance(header, Reason):
@@ -189,9 +202,9 @@ class MpiServerLink:
             else:
                 self._unreadable.append((client, header))
         elif header.flags < FINAL_FLAGS:
-            found.append(Update(header, receive.payload))
+            found.append(Update(header, receive.vector))
         else:
-            found += channel.last_messages(Update(header, receive.payload))
+            found += channel.last_messages(Update(header, receive.vector))
 
     def _next_of(self, slots: Sequence[int]) -> Sequence[int]:
         """Those of these channels of which the next message is here too; one receive of each stays posted."""
@@ -247,10 +260,11 @@ class MpiServerLink:
         channel.alive = False
         self._lost += channel.clients
         self._heads[slot] = MPI.Prequest()  # Testsome skips this one
-        for receive in (*channel.posted, *(each for each in self._lent if each.channel is channel)):
+        lent = [receive for each, receive in self._lent if each is channel]
+        for receive in (*channel.posted, *lent):
             with suppress(MPI.Exception):
                 receive.request.Free()
-        self._lent = [receive for receive in self._lent if receive.channel is not channel]
+        self._lent = [(each, receive) for each, receive in self._lent if each is not channel]
 
     def _is_complete(self, slot: int) -> bool:
         """Whether the channel's next message is here; one that was too long is, and its header says so."""
@@ -273,9 +287,8 @@ class MpiServerLink:
         send = channel.sends[0]
         if not send.started or send.request.Test():
             channel.sends.rotate(-1)
-            _fill(send.buffer, order)
-            send.request.Start()
-            send.started = True
+            _fill(send, order)
+            send.start()
         else:  # the rank is slow to receive
             spare = MessageBuffer(self._shapes.model, self._shapes.attached)
             _fill(spare, order)
@@ -316,10 +329,16 @@ class MpiServerLink:
         if len(alive) == len(self._channels):  # a send to a dead rank never completes
             sends = [send.request for channel in alive for send in channel.sends if send.started]
             MPI.Request.Waitall([*(request for request, _ in self._in_flight), *sends])
-        for receive in self._lent:
+        for _, receive in self._lent:
             receive.request.Free()
         for channel in alive:
             channel.close()
+
+
+def _post(receive: PersistentReceive) -> None:
+    """Receive an update."""
+    clear_update(receive.header)
+    receive.request.Start()
 
 
 def _fill(buffer: MessageBuffer, order: Order) -> None:

@@ -27,7 +27,7 @@ from areabench.engine.messages import (
 from areabench.errors import ServerGone
 from areabench.privacy.masks import MaskKeeper, MaskRefusal
 from areabench.transports.clock import Backoff
-from areabench.transports.mpi_server import MaskBuffer, MessageBuffer
+from areabench.transports.mpi_server import MaskBuffer, MessageBuffer, PersistentReceive, PersistentSend
 from areabench.transports.world import World
 
 _LONGEST_WAIT_S = 0.5  # inside MPI, without a look at anything else
@@ -79,33 +79,6 @@ def _next_question(world: World) -> NDArray[np.int64]:
     return asked
 
 
-class _OrderReceive:
-    """A persistent receive of orders, with its buffer."""
-
-    def __init__(self, comm: MPI.Intracomm, shapes: Shapes) -> None:
-        buffer = MessageBuffer(shapes.model, shapes.attached)
-        self.header = buffer.header
-        self.model = buffer.vector
-        self.attached = buffer.attached
-        self.request = comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=Tag.ORDER)
-
-
-class _UpdateSend:
-    """A client's persistent send, with its buffer: the payload waits there until its delay is over.
-
-    One that was never started is not waited for: Open MPI 5 with fault tolerance looks at an error code that it has not
-    set yet, and may report a failure.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, payload: Vector) -> None:
-        buffer = MessageBuffer(payload)
-        self.started = False
-        self.whole = buffer.whole
-        self.header = buffer.header
-        self.payload = buffer.vector
-        self.request = comm.Send_init([buffer.whole, MPI.BYTE], dest=0, tag=Tag.UPDATE)
-
-
 class MpiWorkerLink:
     """A worker rank's end, for all clients that it hosts.
 
@@ -121,10 +94,11 @@ class MpiWorkerLink:
         self._start = shapes.model
         self._payload_bytes = shapes.payload.nbytes
         self._most = min(len(clients), _MOST_AT_ONCE)
-        self._sends = {client: _UpdateSend(world.comm, shapes.payload) for client in clients}
-        self._posted: deque[_OrderReceive] = deque()
-        self._lent: dict[int, _OrderReceive] = {}  # by client
-        self._free: list[_OrderReceive] = []
+        # A client's payload waits in its buffer until its delay is over.
+        self._sends = {client: PersistentSend(world.comm, 0, Tag.UPDATE, shapes.payload) for client in clients}
+        self._posted: deque[PersistentReceive] = deque()
+        self._lent: dict[int, PersistentReceive] = {}  # by client
+        self._free: list[PersistentReceive] = []
         self._failed: set[int] = set()
         self._unanswered: deque[Order] = deque()  # questions
         self._answers: list[tuple[MPI.Request, MessageBuffer]] = []  # in flight
@@ -161,8 +135,8 @@ class MpiWorkerLink:
         """Take the message that is here, and post a receive for another one."""
         receive = self._posted.popleft()
         self._free.append(receive)
-        order = unpack_order(receive.header, receive.model, receive.attached, self._start)
-        if order.model is receive.model:
+        order = unpack_order(receive.header, receive.vector, receive.attached, self._start)
+        if order.model is receive.vector:
             self._free.pop()
             before = self._lent.get(order.client)
             self._lent[order.client] = receive
@@ -179,7 +153,10 @@ class MpiWorkerLink:
 
     def _post(self) -> None:
         """Post one more receive."""
-        receive = self._free.pop() if self._free else _OrderReceive(self._comm, self._shapes)
+        if self._free:
+            receive = self._free.pop()
+        else:
+            receive = PersistentReceive(self._comm, 0, Tag.ORDER, self._shapes.model, self._shapes.attached)
         receive.request.Start()
         self._posted.append(receive)
 
@@ -201,7 +178,7 @@ class MpiWorkerLink:
         send = self._sends[client]
         if send.started:
             send.request.Wait()  # complete already: the server has answered
-        np.copyto(send.payload, payload)
+        np.copyto(send.vector, payload)
         if (receive := self._lent.pop(client, None)) is not None:
             self._free.append(receive)
 
@@ -209,8 +186,7 @@ class MpiWorkerLink:
         """Send what was loaded for the header's client; returns at once."""
         send = self._sends[header.client]
         pack_update(send.header, header, self._payload_bytes)
-        send.request.Start()
-        send.started = True
+        send.start()
 
     def fail(self, client: int, text: str) -> None:
         """Report to the server that a client has failed; the server will send a stop."""
@@ -237,11 +213,9 @@ class MpiWorkerLink:
     def close(self) -> None:
         """Free the requests; no order is on its way."""
         for receive in self._posted:
-            receive.request.Cancel()
-            receive.request.Wait()
-        receives = (*self._posted, *self._lent.values(), *self._free)
-        for request in [each.request for each in receives] + [each.request for each in self._sends.values()]:
-            request.Free()
+            receive.cancel()
+        for each in (*self._posted, *self._lent.values(), *self._free, *self._sends.values()):
+            each.request.Free()
 
     def _decline_questions(self) -> None:
         """Answer questions that came too late without a memory: the server waits for every answer."""
