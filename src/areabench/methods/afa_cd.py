@@ -5,35 +5,16 @@ H. Yang, X. Zhang, P. Khanduri, J. Liu: Anarchic Federated Learning, ICML 2022.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from areabench.arrays import Vector
-from areabench.methods.base import (
-    Arrival,
-    Buffer,
-    Method,
-    MethodInputs,
-    MethodSettings,
-    Report,
-    Step,
-    Work,
-    add_to_buffer,
-    check_one_alpha,
-    remember_nothing,
-    sets_eta,
-)
-from areabench.methods.fedbuff import FedBuffState
+from areabench.methods.base import Method, MethodInputs, Report, ServerStepSettings, Work, buffered
 from areabench.methods.gradient_tables import mean_gradient
 from areabench.settings.keys import Need, key
 
-if TYPE_CHECKING:
-    from areabench.experiment.experiment import Experiment
-
 
 @dataclass(frozen=True, kw_only=True)
-class AfaCd(MethodSettings):
+class AfaCd(ServerStepSettings):
     """AFA-CD: no table; the mean of the buffered mean gradients is applied."""
 
     label = "AFA-CD"
@@ -43,46 +24,25 @@ class AfaCd(MethodSettings):
     chooses = "clients"
     limit = "biased to fast clients"
     memory = "2 d"
-    needs = (
-        Need(
-            "clients.work",
-            ("fixed", "uniform"),
-            "whose rounds need local steps",
-        ),
-    )
+    needs = (Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),)
 
     name: str = "afa-cd"
     server_step_size: float | None = key("step size eta of the server; left out: alpha·M", None, above=0)
 
-    def remarks(self) -> Mapping[str, str]:
-        """What the step size sets besides."""
-        return {} if self.server_step_size is not None else {"step_size": sets_eta("alpha·M")}
-
-    def check(self, experiment: Experiment) -> None:
-        """One alpha is needed where eta is left out."""
-        if self.server_step_size is None:
-            check_one_alpha("alpha·M", experiment.schedule.name)
+    @property
+    def eta_left_out(self) -> str:
+        """As long as a round."""
+        return "alpha·M"
 
     def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        return afa_cd(inputs.clients, self.server_step_size or inputs.step_size * inputs.local_steps)
+        return afa_cd(inputs.clients, self.server_step(inputs))
 
 
 def afa_cd(clients: int, server_step_size: Any) -> Method:
-    """AFA-CD with `clients` clients and the server step size eta."""
+    """AFA-CD with `clients` clients and the server step size eta: x_s <- x_s - eta · mean of the mean gradients."""
 
     def report(_memory: None, work: Work) -> Report:
         return Report(mean_gradient(work), memory=None)
 
-    def start(model: Vector) -> Step:
-        return Step(FedBuffState(model, Buffer()), tuple(range(clients)))
-
-    def receive(state: FedBuffState, arrival: Arrival) -> Step:
-        return Step(FedBuffState(state.model, state.buffer.add(arrival.payload)), (arrival.client,))
-
-    def aggregate(state: FedBuffState) -> Step:  # x_s <- x_s - eta · mean of the buffered mean gradients
-        if state.buffer.size == 0:
-            return Step(state)
-        return Step(FedBuffState(state.model - server_step_size * state.buffer.mean(), Buffer()))
-
-    return Method("afa-cd", remember_nothing, report, start, receive, aggregate, reply="after", add=add_to_buffer)
+    return buffered("afa-cd", clients, report, lambda model, mean: model - server_step_size * mean, reply="after")

@@ -169,18 +169,39 @@ def check_round(drawn: int, clients: int) -> None:
         )
 
 
-def check_one_alpha(eta: str, schedule: str) -> None:
-    """Refuse a schedule where the server's step size is left out and follows alpha as `eta` says."""
-    if schedule != "constant":
-        raise UserError(
-            f'method.server_step_size: is needed with schedule "{schedule}", where alpha changes and eta = {eta} has '
-            "no single meaning; give a number"
-        )
+@dataclass(frozen=True, kw_only=True)
+class ServerStepSettings(MethodSettings):
+    """Of a method whose server's step size eta follows alpha where it is left out."""
 
+    server_step_size: float | None = key("step size eta of the server; left out: alpha", None, above=0)
 
-def sets_eta(eta: str) -> str:
-    """What the step size does where the server's is left out and follows it as `eta` says."""
-    return f"it sets the server's too: eta = {eta}, because server_step_size is left out"
+    @property
+    def eta_left_out(self) -> str:
+        """What eta is where it is left out: "alpha", or "alpha·M", as long as a round."""
+        return "alpha"
+
+    def server_step(self, inputs: MethodInputs) -> Any:
+        """The server's step size; of several lanes a column."""
+        if self.server_step_size is not None:
+            return self.server_step_size
+        return inputs.step_size if self.eta_left_out == "alpha" else inputs.step_size * inputs.local_steps
+
+    def remarks(self) -> Mapping[str, str]:
+        """What alpha sets besides."""
+        if self.server_step_size is not None:
+            return {}
+        return {
+            "step_size": f"it sets the server's too: eta = {self.eta_left_out}, because server_step_size is left out"
+        }
+
+    def check(self, experiment: Experiment) -> None:
+        """One alpha is needed where eta is left out."""
+        schedule = experiment.schedule.name
+        if self.server_step_size is None and schedule != "constant":
+            raise UserError(
+                f'method.server_step_size: is needed with schedule "{schedule}", where alpha changes and eta = '
+                f"{self.eta_left_out} has no single meaning; give a number"
+            )
 
 
 def noise_step(numerator: float, factor: float, sigma: float) -> float:
@@ -300,9 +321,40 @@ class Buffer(NamedTuple):
         return self.total / self.size
 
 
+class BufferedState(NamedTuple):
+    """The server's model, and the updates that it has received since it last stepped."""
+
+    model: Vector
+    buffer: Buffer
+
+
 def add_to_buffer(state: Any, total: Vector) -> Any:
     """What `Method.add` is where a state has a buffer named so."""
     return state._replace(buffer=state.buffer.plus(total))
+
+
+def buffered(
+    name: str,
+    clients: int,
+    report: Callable[[Any, Work], Report],
+    step: Callable[[Vector, Vector], Vector],
+    *,
+    reply: Literal["before", "after"] = "before",
+) -> Method:
+    """A method without memories, whose server makes a `step` (model, mean of the updates) -> model."""
+
+    def start(model: Vector) -> Step:
+        return Step(BufferedState(model, Buffer()), tuple(range(clients)))
+
+    def receive(state: BufferedState, arrival: Arrival) -> Step:
+        return Step(BufferedState(state.model, state.buffer.add(arrival.payload)), (arrival.client,))
+
+    def aggregate(state: BufferedState) -> Step:
+        if state.buffer.size == 0:
+            return Step(state)
+        return Step(BufferedState(step(state.model, state.buffer.mean()), Buffer()))
+
+    return Method(name, remember_nothing, report, start, receive, aggregate, reply=reply, add=add_to_buffer)
 
 
 class MethodInputs(NamedTuple):

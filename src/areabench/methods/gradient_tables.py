@@ -14,7 +14,6 @@ Invariant, after every event: the sum at the server is the sum of what the clien
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -27,12 +26,10 @@ from areabench.methods.base import (
     Arrival,
     Method,
     MethodInputs,
-    MethodSettings,
     Report,
+    ServerStepSettings,
     Step,
     Work,
-    check_one_alpha,
-    sets_eta,
 )
 from areabench.settings.keys import Need, key
 
@@ -45,7 +42,7 @@ _STEPS = "whether the server steps as the criterion says, or for every arrival"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientTable(MethodSettings):
+class GradientTable(ServerStepSettings):
     """A gradient table; what papers have given a name to are presets of its keys."""
 
     chooses = "clients"
@@ -57,14 +54,14 @@ class GradientTable(MethodSettings):
     eta: Literal["alpha·M", "alpha"] = key(_ETA, "alpha·M", written=False)
     steps: Literal["criterion", "arrivals"] = key(_STEPS, "criterion", written=False)
 
-    def remarks(self) -> Mapping[str, str]:
-        """What the step size sets besides."""
-        return {} if self.server_step_size is not None else {"step_size": sets_eta(self.eta)}
+    @property
+    def eta_left_out(self) -> str:
+        """As `eta` says."""
+        return self.eta
 
     def check(self, experiment: Experiment) -> None:
-        """One alpha is needed where eta is left out, and steps for every arrival leave nothing to a clock."""
-        if self.server_step_size is None:
-            check_one_alpha(self.eta, experiment.schedule.name)
+        """Steps for every arrival leave nothing to a clock."""
+        super().check(experiment)
         if self.steps == "arrivals" and experiment.aggregation.name != "updates":
             raise UserError(
                 f'aggregation.name: "{experiment.aggregation.name}" makes no sense with {self.name}, which steps for '
@@ -73,9 +70,7 @@ class GradientTable(MethodSettings):
 
     def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
-        eta = self.server_step_size
-        if eta is None:
-            eta = inputs.step_size * inputs.local_steps if self.eta == "alpha·M" else inputs.step_size
+        eta = self.server_step(inputs)
         return gradient_table(self.name, inputs.clients, eta, every_arrival=self.steps == "arrivals")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from areabench.arrays import Vector
 from areabench.methods.base import (
     Arrival,
     Buffer,
+    BufferedState,
     Method,
     MethodInputs,
     MethodSettings,
@@ -54,27 +54,20 @@ class Rennala(MethodSettings):
         return rennala(inputs.clients, self.batch)
 
 
-class RennalaState(NamedTuple):
-    """The server's model and the updates that began at it."""
-
-    model: Vector
-    buffer: Buffer
-
-
 def rennala(clients: int, batch: int) -> Method:
     """Rennala SGD with `clients` clients and S = `batch`."""
 
     def start(model: Vector) -> Step:
-        return Step(RennalaState(model, Buffer()), tuple(range(clients)))
+        return Step(BufferedState(model, Buffer()), tuple(range(clients)))
 
-    def receive(state: RennalaState, arrival: Arrival) -> Step:
+    def receive(state: BufferedState, arrival: Arrival) -> Step:
         fresh = arrival.staleness == 0
         return Step(state._replace(buffer=state.buffer.add(arrival.payload)) if fresh else state, (arrival.client,))
 
-    def aggregate(state: RennalaState) -> Step:  # x <- x - gamma · mean of the S gradients
-        return Step(RennalaState(state.model - state.buffer.mean(), Buffer()))
+    def aggregate(state: BufferedState) -> Step:  # x <- x - gamma · mean of the S gradients
+        return Step(BufferedState(state.model - state.buffer.mean(), Buffer()))
 
-    def due(state: RennalaState) -> bool:
+    def due(state: BufferedState) -> bool:
         return state.buffer.size >= batch
 
     return Method("rennala", remember_nothing, send_pseudo_gradient, start, receive, aggregate, reply="after", due=due)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.arrays import Vector
-from areabench.methods.as_fedavg import AveragingState, aggregate_models, send_model
+from areabench.methods.as_fedavg import send_model
 from areabench.methods.base import (
     Arrival,
     Buffer,
@@ -90,10 +90,10 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         return Step(state._replace(buffer=state.buffer.add(arrival.payload), awaited=state.awaited - 1))
 
     def aggregate(state: RoundState) -> Step:
-        averaged: AveragingState = aggregate_models(AveragingState(state.model, state.buffer)).state
+        model = state.buffer.mean() if state.buffer.size else state.model
         number = state.round + 1
         drawn = draw(number, state.lost)
-        return Step(RoundState(*averaged, number, drawn, len(drawn), state.lost), drawn)
+        return Step(RoundState(model, Buffer(), number, drawn, len(drawn), state.lost), drawn)
 
     def due(state: RoundState) -> bool:
         return state.awaited == 0
