@@ -19,7 +19,6 @@ from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUp
 from areabench.methods.fedbuff_published import fedbuff_published
 from areabench.methods.fedfix import FedFix, chances, fedfix
 from areabench.methods.fedstaleweight import fedstaleweight
-from areabench.methods.local import build_method
 from areabench.methods.server_optimisers import Fadas, OptimiserState, delay_adaptive
 from areabench.problems.quadratic import Quadratic
 from areabench.timing.delays import DelaySettings
@@ -189,7 +188,7 @@ def test_server_momentum_0_is_fedbuff(record: Recorded) -> None:
 @examples(numbers=st.lists(st.integers(0, 3), max_size=30), delta=st.integers(1, 4))
 def test_fadas_divides_by_the_greatest_mean_square(numbers: list[int], delta: int) -> None:
     settings = Fadas(step_size=0.5, server_step_size=0.3, epsilon=0.1)
-    table = Table(build_method(settings, inputs(4)), bowls(4), delta=delta)
+    table = Table(settings.build(inputs(4)), bowls(4), delta=delta)
     for number in numbers:
         before: OptimiserState = table.server.state
         table.deliver(number)
@@ -203,8 +202,8 @@ def test_fadas_divides_by_the_greatest_mean_square(numbers: list[int], delta: in
 
 def fadas_steps(*stalenesses: tuple[int, ...]) -> list[float]:
     """How far each step goes, from a buffer of updates this old; eta = 1, tau_c = 2, and the direction is always 1."""
-    method = build_method(
-        Fadas(step_size=0.5, server_step_size=1.0, beta1=0.0, beta2=0.0, epsilon=0.0, delay_threshold=2), inputs(2)
+    method = Fadas(step_size=0.5, server_step_size=1.0, beta1=0.0, beta2=0.0, epsilon=0.0, delay_threshold=2).build(
+        inputs(2)
     )
     state, models = method.start(np.array([8.0])).state, [8.0]
     for buffer in stalenesses:

@@ -261,10 +261,10 @@ def test_only_drawn_clients_work() -> None:
         table.deliver(*(call for call in calls if isinstance(call, int)))
 
 
-# ---------------------------------------------------------------------------------------------------- build_method
+# ---------------------------------------------------------------------------------------------------- settings
 
 
-def test_build_method_gives_s_fedavg_its_round_and_seed() -> None:
+def test_settings_give_s_fedavg_its_round_and_seed() -> None:
     experiment = Experiment(
         clients=Clients(count=10), method=SFedAvg(step_size=1, clients_per_round=4), stop=Stop(iterations=1),
         problem=Quadratic(), seed=2,

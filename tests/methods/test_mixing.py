@@ -16,7 +16,6 @@ from areabench.engine.messages import Update, UpdateHeader
 from areabench.methods.asyncfeded import AsyncFedEd, adapted, asyncfeded
 from areabench.methods.base import Arrival, Call
 from areabench.methods.fedasync import FedAsync, constant, fedasync, hinge, polynomial
-from areabench.methods.local import build_method
 from areabench.timing.exponential import ExponentialDelays
 
 # ---------------------------------------------------------------------------------------------------- FedAsync
@@ -47,7 +46,7 @@ def test_factors_of_stale_models() -> None:
     ids=lambda each: each.staleness if isinstance(each, FedAsync) else "",
 )
 def test_fedasync_weighs_a_model_that_is_2_versions_old(settings: FedAsync, weight: float) -> None:
-    method = build_method(settings, inputs(2))
+    method = settings.build(inputs(2))
     state = method.start(np.zeros(2)).state
     arrival = Arrival(0, np.ones(2), 0, 0, np.zeros(2), 2, 0.5, 1, 0.0)
     mixed = method.aggregate(method.receive(state, arrival).state).state.model

@@ -24,7 +24,7 @@ from areabench.engine.server import Server
 from areabench.experiment.experiment import Experiment
 from areabench.methods.base import Arrival, Method, MethodSettings, Step, Work
 from areabench.methods.criteria import Criterion, EveryUpdates, build_criterion
-from areabench.methods.local import Local, build_method
+from areabench.methods.local import Local
 from areabench.methods.schedules import build_schedule
 from areabench.problems.base import LocalLanes
 
@@ -230,7 +230,7 @@ def build_pass(one: Scenario, experiments: Sequence[Experiment]) -> LanePass:
         step_sizes = np.array([experiment.method.step_size for experiment in members])
         column = step_sizes.astype(one.start.dtype)[:, None]
         inputs = members[0].method_inputs(one.rates, one.samples, column)
-        method, theorem = build_method(members[0].method, inputs), replace(one, experiment=members[0]).theorem
+        method, theorem = members[0].method.build(inputs), replace(one, experiment=members[0]).theorem
         parts.append(Part(members[0], lanes, method, start, step_sizes, theorem))
     return LanePass(one, tuple(parts))
 

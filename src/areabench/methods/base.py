@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -297,6 +297,33 @@ class Method:
     def decides(self) -> bool:
         """Whether the rule itself says when the server steps."""
         return self.due is not None or self.wake is not None
+
+
+def within(method: Method) -> Method:
+    """The method for states that hold its own as `inner`; what receives and reports updates is left to the caller.
+
+    The memories of such clients are not the method's alone, so that lost ones cannot be removed from an average.
+    """
+    due = method.due
+    wake = method.wake
+    again = method.again
+    lose = method.lose
+    attach = method.attach
+
+    def wrap(step: Step, state: Any) -> Step:
+        return step._replace(state=state._replace(inner=step.state))
+
+    return replace(
+        method,
+        aggregate=lambda state: wrap(method.aggregate(state.inner), state),
+        due=due and (lambda state: due(state.inner)),
+        wake=wake and (lambda state: wake(state.inner)),
+        again=again and (lambda state, *order: state._replace(inner=again(state.inner, *order))),
+        lose=lose and (lambda state, *lost: wrap(lose(state.inner, *lost), state)),
+        attach=attach and (lambda state: attach(state.inner)),
+        recalled=None,
+        remove=None,
+    )
 
 
 class Buffer(NamedTuple):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import RunFailure, UserError
-from areabench.methods.base import Arrival, Buffer, Fit, Masked, Method, Report, Step, Work
+from areabench.methods.base import Arrival, Buffer, Fit, Masked, Method, Report, Step, Work, within
 from areabench.settings.keys import key
 
 
@@ -44,7 +44,8 @@ class Privacy:
 
         The sums that clients remember have 64 bits, and 23 of them before the point.
         """
-        bits, widest = 40, self.range * (1 + 1e-6)  # single precision may round the range up
+        bits = 40
+        widest = self.range * (1 + 1e-6)  # single precision may round the range up
         while bits > 0 and self.most_updates * math.ceil(widest * 2**bits) >= 2 ** (self.bits - 1):
             bits -= 1
         return bits
@@ -121,10 +122,6 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
             "leave it out, or remove the section [privacy]"
         )
     add = method.add
-    due = method.due
-    wake = method.wake
-    again = method.again
-    lose = method.lose
     number = FixedPoint.of(settings)
     origin = method.remember(start)
     nothing = np.zeros_like(start)
@@ -174,28 +171,21 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
         assert total is not None
         return state._replace(pending=Buffer(total - masks, size))
 
-    def wrap(step: Step, state: SumState) -> Step:
-        return step._replace(state=state._replace(inner=step.state))
+    def start_waiting(model: Vector) -> Step:
+        step = method.start(model)
+        return step._replace(state=waiting_for_none(step.state))
 
-    own_begin = method.begin
-    own_correct = method.correct
-    attach = method.attach
+    begin = method.begin
+    correct = method.correct
     return replace(
-        method,
+        within(method),
         remember=remember,
         report=report,
-        start=lambda model: (step := method.start(model))._replace(state=waiting_for_none(step.state)),
+        start=start_waiting,
         receive=receive,
         aggregate=aggregate,
-        due=None if due is None else lambda state: due(state.inner),
-        wake=None if wake is None else lambda state: wake(state.inner),
-        begin=None if own_begin is None else lambda memory, *sent: own_begin(held_by(memory), *sent),
-        correct=None if own_correct is None else lambda memory, *made: own_correct(held_by(memory), *made),
-        attach=None if attach is None else lambda state: attach(state.inner),
+        begin=begin and (lambda memory, *sent: begin(held_by(memory), *sent)),
+        correct=correct and (lambda memory, *made: correct(held_by(memory), *made)),
         payload_like=lambda model: np.zeros(model.shape, number.dtype),
-        again=None if again is None else lambda state, *order: state._replace(inner=again(state.inner, *order)),
-        lose=None if lose is None else lambda state, *lost: wrap(lose(state.inner, *lost), state),
-        recalled=None,
-        remove=None,
         masked=Masked(lambda state: not state.names, covered, uncover),
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Step, Work
+from areabench.methods.base import Arrival, Method, Report, Step, Work, within
 from areabench.settings.keys import key
 
 
@@ -26,14 +26,6 @@ class Local:
     momentum: float = key(
         "beta: local steps follow v <- beta·v + gradient, from v = 0 in each round", 0.0, minimum=0, below=1
     )
-
-
-_NOTHING_LOCAL = Local()
-
-
-def build_method(settings: MethodSettings, inputs: MethodInputs, local: Local = _NOTHING_LOCAL) -> Method:
-    """The method that `settings` name, with what [local] adds to it."""
-    return with_local(settings.build(inputs), local, inputs.clients)
 
 
 def with_local(method: Method, local: Local, clients: int) -> Method:
@@ -79,10 +71,6 @@ def with_control_variates(method: Method, clients: int) -> Method:
     An order carries (x, c), an update (what the method sends, the change of c_i). A client remembers what the method
     remembers, if anything, and c_i. The server adds 1/n of each change to c as it arrives.
     """
-    due = method.due
-    wake = method.wake
-    again = method.again
-    lose = method.lose
     if method.attach is not None or method.payload_like is not None:
         raise UserError(_not_with(method.name, "has an `attach` or a `payload_like`"))
 
@@ -115,30 +103,21 @@ def with_control_variates(method: Method, clients: int) -> Method:
         return Report(np.stack([sent.payload, own - memory[0]]), kept)
 
     def start(model: Vector) -> Step:
-        return wrap(method.start(model), np.zeros_like(model))
+        step = method.start(model)
+        return step._replace(state=ControlState(step.state, np.zeros_like(model)))
 
     def receive(state: ControlState, arrival: Arrival) -> Step:
-        inner = method.receive(state.inner, arrival._replace(payload=arrival.payload[0]))
-        return wrap(inner, state.control + arrival.payload[1] / clients)
-
-    def wrap(step: Step, control: Vector) -> Step:
-        return step._replace(state=ControlState(step.state, control))
+        step = method.receive(state.inner, arrival._replace(payload=arrival.payload[0]))
+        return step._replace(state=ControlState(step.state, state.control + arrival.payload[1] / clients))
 
     return replace(
-        method,
+        within(method),
         remember=remember,
         report=report,
         start=start,
         receive=receive,
-        aggregate=lambda state: wrap(method.aggregate(state.inner), state.control),
-        due=None if due is None else lambda state: due(state.inner),
-        wake=None if wake is None else lambda state: wake(state.inner),
         begin=begin,
         correct=correct,
         attach=lambda state: state.control,
         payload_like=lambda start: np.stack([start, start]),
-        again=None if again is None else lambda state, *order: state._replace(inner=again(state.inner, *order)),
-        lose=None if lose is None else lambda state, *lost: wrap(lose(state.inner, *lost), state.control),
-        recalled=None,
-        remove=None,
     )
