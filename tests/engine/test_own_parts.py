@@ -194,10 +194,13 @@ WRONG_LATER: list[tuple[dict[str, str], str]] = [
     ({"calls": "(Call(0, state.model[:1]),)"}, "aggregate gave client 0 a model that has the shape (1,), not (2,); se"),
     ({"contacts": "(0,)"}, "aggregate contacts or cancels clients; let the Method have interrupts=True"),
     ({"cancels": "(0,)"}, "aggregate contacts or cancels clients; let the Method have interrupts=True"),
-    ({"cancels": "[0]"}, "aggregate calls ((), [0]); give a tuple of clients, or of Call"),
-    ({"model": "state.model[:1]"}, "aggregate gave a model that has the shape (1,), not (2,); keep the type and shape"),
-    ({"model": "np.float32(state.model)"}, "aggregate gave a model that is float32, where the problem has float64;"),
-    ({"model": "0.5"}, "aggregate gave a model that is float, not an array; keep the type and shape"),
+    ({"cancels": "[0]"}, "aggregate calls [0]; give a tuple of clients, or of Call"),
+    ({"model": "state.model[:1]"}, "aggregate returned a state that has a model that has the shape (1,), not (2,)"),
+    ({"model": "np.float32(state.model)"}, "aggregate returned a state that has a model that is float32, where the p"),
+    (
+        {"model": "0.5"},
+        "aggregate returned a state that has a model that is float, not an array; see docs/extending.md",
+    ),
 ]
 
 
@@ -318,11 +321,7 @@ def test_what_the_page_quotes_is_in_the_example() -> None:
     assert blocks("toml")[0] in (OWN / "own.toml").read_text(encoding="utf-8")
 
 
-def test_the_pages_name_everything_that_can_be_imported() -> None:
-    from areabench import extend
-
-    api = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert [name for name in extend.__all__ if not re.search(rf"`{name}[`(]", api)] == []
+def test_the_page_names_what_each_part_is_given() -> None:
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     for part in (OwnMethod, OwnProblem, OwnData, OwnSplit, OwnDelays):
         (row,) = re.findall(rf"^\| `\[{part.section}\]` \|.*$", page, re.MULTILINE)

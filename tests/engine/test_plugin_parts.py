@@ -24,7 +24,7 @@ from areabench.errors import RunFailure
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.own import OwnMethod, _wrong_state, guarded_method, try_method
+from areabench.methods.own import OwnMethod, _wrong_state, try_method
 from areabench.problems.data.mnist import Mnist
 from areabench.problems.own import OwnLocal, OwnProblem
 
@@ -272,9 +272,10 @@ def test_a_state_within_a_state_is_compared_with_what_it_was(before: Any, wrong:
         (1.0, "attach gave float"),
     ],
 )
-def test_what_is_attached_keeps_its_shape_and_type(later: Any, words: str) -> None:
-    method = replace(as_fedavg(2), attach=lambda state: later if state else np.ones(2))
-    guarded = guarded_method(OwnMethod(name="mine:make", step_size=0.5), method, np.zeros(2))
+def test_what_is_attached_keeps_its_shape_and_type(later: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = replace(as_fedavg(2), attach=lambda state: later if state == "later" else np.ones(2))
+    monkeypatch.setattr(OwnMethod, "build", lambda *_: method)
+    guarded = OwnMethod(name="mine:make", step_size=0.5).build_checked(inputs(2), np.zeros(2))
     assert guarded.attach is not None
     assert guarded.attach(None).shape == (2,)
     with pytest.raises(RunFailure, match=f"method.name = 'mine:make' {words}"):

@@ -10,13 +10,13 @@ import pytest
 
 from areabench.experiment.experiment import Clients, Experiment, Stop
 from areabench.methods.area import Area
-from areabench.methods.async_sgd import AsyncSgd, concurrency_step, delay_dependent_step, slowest_delay
+from areabench.methods.async_sgd import AsyncSgd
 from areabench.methods.base import MethodSettings
 from areabench.methods.criteria import PoissonAggregation
 from areabench.methods.malenia import Malenia
-from areabench.methods.rennala import Rennala, batch_step
-from areabench.methods.ringleader import Ringleader, ringleader_batch, ringleader_step
-from areabench.methods.ringmaster import Ringmaster, ringmaster_step
+from areabench.methods.rennala import Rennala
+from areabench.methods.ringleader import Ringleader
+from areabench.methods.ringmaster import Ringmaster
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.logistic import Logistic
 from areabench.problems.quadratic import Quadratic
@@ -35,41 +35,6 @@ EXPERIMENT = Experiment(
     problem=Quadratic(dimension=2, curvature_min=1.0, curvature_max=2.0, noise=3.0),
     rates=ListedRates(values=(5.0, 4.0, 1.0)),
 )  # L = 2, sigma = 3
-
-
-def test_the_slowest_delay_counts_the_updates_of_the_others() -> None:
-    assert slowest_delay(RATES) == 9  # (5 + 4)/1
-    assert slowest_delay(np.array([2.0])) == 0
-
-
-def test_steps_of_asynchronous_sgd() -> None:
-    assert delay_dependent_step(2.0, 9.0) == 1 / 72
-    assert delay_dependent_step(2.0, 0.0) == 1 / 8
-    assert concurrency_step(2.0, 3) == 1 / 6
-
-
-@pytest.mark.parametrize(("epsilon", "threshold", "step"), [(2.0, 5, 1 / 36), (9.0, 1, 1 / 8), (36.0, 1, 1 / 4)])
-def test_ringmaster(epsilon: float, threshold: int, step: float) -> None:
-    """L = 2, sigma² = 9: R = ceil(9/epsilon); min(1/(4·R), epsilon/72)."""
-    assert ringmaster_step(2.0, 3.0, epsilon, threshold) == step
-
-
-def test_steps_without_noise() -> None:
-    assert ringmaster_step(2.0, 0.0, 1.0, 4) == 1 / 16
-    assert batch_step(2.0, 0.0, 1.0, 4) == 1 / 2
-    assert ringleader_step(2.0, 0.0, 1.0, 3, 1.0) == 1 / 48
-
-
-def test_rennala_and_malenia() -> None:
-    assert batch_step(2.0, 3.0, 1.0, 9) == 1 / 4  # min(1/2, 9/36)
-    assert batch_step(2.0, 3.0, 1.0, 27) == 1 / 2  # min(1/2, 27/36)
-
-
-def test_ringleader() -> None:
-    assert ringleader_batch(np.array([1.0, 1.0, 0.1])) == pytest.approx(10 / (2 * 4))  # times 1, 1, 10
-    assert ringleader_batch(np.array([1.0, 1.0])) == 1
-    assert ringleader_step(2.0, 3.0, 90.0, 3, 1.0) == 1 / 48  # min(1/48, 90/180)
-    assert ringleader_step(2.0, 3.0, 1.8, 3, 1.0) == 1 / 100  # min(1/48, 1.8/180)
 
 
 def advised(method: MethodSettings, base: Experiment = EXPERIMENT, *, solve: bool = False) -> tuple[str, ...]:
@@ -93,6 +58,26 @@ def test_the_screen_has_the_formula_and_the_number(method: MethodSettings, first
     lines = advised(method)
     assert first in lines[0]
     assert last in lines[-1]
+
+
+QUIET = replace(EXPERIMENT, problem=Quadratic(dimension=2, curvature_min=1.0, curvature_max=2.0))
+ALONE = replace(EXPERIMENT, clients=Clients(count=1), rates=ListedRates(values=(2.0,)))
+EQUAL = replace(EXPERIMENT, rates=ListedRates(values=(1.0, 1.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "words"),
+    [
+        (ALONE, AsyncSgd(step_size=1), "1/(4·L·tau_max) = 0.125; tau_max = 0"),  # at most 1/(4 L)
+        (QUIET, Ringmaster(step_size=1, max_delay=4), "= 0.0625"),  # 1/(2 R L)
+        (QUIET, Rennala(step_size=1, batch=4), "= 0.5"),  # 1/L
+        (QUIET, Ringleader(step_size=1), "= 0.02083"),  # 1/(8 n L)
+        (EQUAL, Ringleader(step_size=1), "B = max(1, t_max/(2·mean t)) = 1 "),
+    ],
+    ids=["one client", "ringmaster", "rennala", "ringleader", "equal rates"],
+)
+def test_steps_at_the_limits(base: Experiment, method: MethodSettings, words: str) -> None:
+    assert words in " ".join(advised(method, base))
 
 
 def test_several_local_steps_are_mentioned() -> None:

@@ -108,13 +108,14 @@ class AsyncSgd(MethodSettings):
     def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
         """Steps for these delays, and steps that hold whatever the delays."""
         if self.assignment == "continue":
-            tau = slowest_delay(rates)
-            step = delay_dependent_step(L, tau)
+            # the updates of all others during a mean round of the slowest client
+            tau = float((rates.sum() - rates.min()) / rates.min())
+            step = 1 / (4 * L * max(tau, 1.0))
             slowest = int(rates.argmin())
             round_of = f"updates in a mean round of client {slowest}"
             yield f"gamma = 1/(4·L·tau_max) = {step:.4g}; tau_max = {tau:.4g} {round_of}"
         C = self.concurrency or len(rates)
-        step = concurrency_step(L, C)
+        step = 1 / (L * C)
         yield f'gamma about 1/(L·C) = {step:.4g}, whatever the delays; C = {C}, step = "adaptive" or "threshold"'
 
     def build(self, inputs: MethodInputs) -> Method:
@@ -342,21 +343,3 @@ def _permutation(seed: int, epoch: int, clients: int) -> list[int]:
 def _steps(probabilities: tuple[float, ...]) -> Vector:
     """The sums of the first 1, 2, ... probabilities."""
     return np.cumsum(np.array(probabilities, dtype=np.float64))
-
-
-# ---------------------------------------------------------------------------------------------------- settings
-
-
-def slowest_delay(rates: NDArray[np.float64]) -> float:
-    """tau_max, about: the updates of all others during a mean round of the slowest client."""
-    return float((rates.sum() - rates.min()) / rates.min())
-
-
-def delay_dependent_step(L: float, tau_max: float) -> float:
-    """1/(4 L tau_max), at most 1/(4 L): the least step of Koloskova et al.'s rule, as a constant."""
-    return 1 / (4 * L * max(tau_max, 1.0))
-
-
-def concurrency_step(L: float, concurrency: int) -> float:
-    """About 1/(L C), whatever the delays: Mishchenko et al.; C orders are out at any time."""
-    return 1 / (L * concurrency)

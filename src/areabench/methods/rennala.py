@@ -73,14 +73,9 @@ def rennala(clients: int, batch: int) -> Method:
     return Method("rennala", remember_nothing, send_pseudo_gradient, start, receive, aggregate, reply="after", due=due)
 
 
-def batch_step(L: float, sigma: float, epsilon: float, batch: float) -> float:
-    """Rennala's and Malenia's min(1/L, epsilon S/(2 L sigma²))."""
-    return min(1 / L, noise_step(epsilon * batch, 2 * L, sigma))
-
-
 def batch_advice(S: float, least: str, L: float, sigma: float) -> Iterator[str]:
     """What Rennala and Malenia advise for S gradients per step, of which there must be at least so many."""
     epsilon = sigma**2 / S
-    step = batch_step(L, sigma, epsilon, S)
+    step = min(1 / L, noise_step(epsilon * S, 2 * L, sigma))
     yield f"S = {S:g} = max({least}, ceil(sigma²/epsilon)) fits epsilon = {epsilon:.4g}"
     yield f"gamma = min(1/L, epsilon·S/(2·L·sigma²)) = {step:.4g}"

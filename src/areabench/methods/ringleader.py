@@ -54,9 +54,10 @@ class Ringleader(MethodSettings):
     def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
         """The step down to the least epsilon, the squared norm of the gradient, that a table is for."""
         clients = len(rates)
-        B = ringleader_batch(rates)
+        times = 1 / rates
+        B = max(1.0, float(times.max() / (2 * times.mean())))
         epsilon = 10 * sigma**2 / (8 * clients * B)
-        step = ringleader_step(L, sigma, epsilon, clients, B)
+        step = min(1 / (8 * clients * L), noise_step(epsilon * B, 10 * L, sigma))
         yield f"gamma = min(1/(8·n·L), epsilon·B/(10·L·sigma²)) = {step:.4g} down to epsilon = {epsilon:.4g}"
         yield f"B = max(1, t_max/(2·mean t)) = {B:.4g} gradients of each client in a table, from the rates"
 
@@ -149,14 +150,3 @@ def ringleader(clients: int) -> Method:
         "ringleader", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
         reply="after", due=lambda state: state.due, lose=lose,
     )  # fmt: skip
-
-
-def ringleader_batch(rates: NDArray[np.float64]) -> float:
-    """B, at least: half of the slowest client's time over the mean time, and never below 1."""
-    times = 1 / rates
-    return max(1.0, float(times.max() / (2 * times.mean())))
-
-
-def ringleader_step(L: float, sigma: float, epsilon: float, clients: int, batch: float) -> float:
-    """min(1/(8 n L), epsilon B/(10 L sigma²))."""
-    return min(1 / (8 * clients * L), noise_step(epsilon * batch, 10 * L, sigma))

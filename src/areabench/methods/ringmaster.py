@@ -59,7 +59,7 @@ class Ringmaster(MethodSettings):
         """The step for the least epsilon, the squared norm of the gradient that is wanted, that R is for."""
         R = self.max_delay
         epsilon = sigma**2 / R
-        step = ringmaster_step(L, sigma, epsilon, R)
+        step = min(1 / (2 * R * L), noise_step(epsilon, 4 * L, sigma))
         yield f"R = {R} = max(1, ceil(sigma²/epsilon)) fits epsilon = {epsilon:.4g}"
         yield f"gamma = min(1/(2·R·L), epsilon/(4·L·sigma²)) = {step:.4g}"
 
@@ -118,8 +118,3 @@ def ringmaster(clients: int, max_delay: int, stops: bool) -> Method:
         "ringmaster", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
         reply="after", due=due, again=again, lose=lose, interrupts=stops,
     )  # fmt: skip
-
-
-def ringmaster_step(L: float, sigma: float, epsilon: float, threshold: int) -> float:
-    """min(1/(2 R L), epsilon/(4 L sigma²))."""
-    return min(1 / (2 * threshold * L), noise_step(epsilon, 4 * L, sigma))
