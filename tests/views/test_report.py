@@ -20,7 +20,6 @@ from areabench.engine.diagnosis import DIAGNOSIS_CLIENT
 from areabench.engine.events import State, Status
 from areabench.experiment.experiment import Clients, Stop
 from areabench.methods.area import Area
-from areabench.methods.base import MethodSettings
 from areabench.methods.fedbuff import FedBuff
 from areabench.problems.data.synthetic import Synthetic
 from areabench.results.statistics import Band
@@ -32,6 +31,7 @@ from areabench.views.report.records import (
     Line,
     NamedValue,
     ReportPage,
+    Series,
     Timeline,
     script_json,
 )
@@ -72,6 +72,16 @@ def result(
     )  # fmt: skip
 
 
+def trials(*results: Result) -> Sources:
+    """Runs, each in a file of its own."""
+    named = [replace(each, path=Path(f"{number}.h5")) for number, each in enumerate(results)]
+    return Sources(tuple(Trial(each, "simulator", each.path.stem) for each in named), ())
+
+
+def series_of_runs(*results: Result) -> list[Series]:
+    return list(series_of(place_series(trials(*results))[1], 80.0))
+
+
 def values(line: Line | None) -> list[list[float]]:
     assert line is not None
     return [line.x.tolist(), line.mean.tolist(), line.low.tolist(), line.high.tolist()]
@@ -103,7 +113,8 @@ def test_a_loss_that_was_not_asked_for_leaves_a_gap_and_none_leaves_no_line() ->
 
 def test_thinning_keeps_ends_and_extremes() -> None:
     mean = np.sin(np.arange(1000) / 50)
-    mean[317], mean[708] = 9.0, -9.0
+    mean[317] = 9.0
+    mean[708] = -9.0
     kept = thinned(Band(np.arange(1000.0), mean, mean, mean), 60)
     assert len(kept) <= 60
     assert {0, 317, 708, 999} <= set(kept.tolist())
@@ -134,33 +145,29 @@ def test_ends_on_the_way_to_the_target(seen: Result, kind: str, time_s: float) -
 
 
 def test_trials_that_did_not_reach_the_target_are_later_than_all_in_the_median() -> None:
-    at_1_s, at_0_s, never = result(), result((50.0, 60.0, 70.0)), result((1.0, 2.0, 3.0))
+    at_1_s = result()
+    at_0_s = result((50.0, 60.0, 70.0))
+    never = result((1.0, 2.0, 3.0))
     early = result((1.0, 2.0, 3.0), end_s=3.0)
-
-    def median_s(*seen: Result) -> float:
-        return median_reached_s([outcome_of(each, 50.0) for each in seen])
-
-    assert median_s(at_1_s, at_0_s, never) == 1.0  # the mean of those that reached it is 0.5
-    assert median_s(at_1_s, at_0_s, at_1_s, early) == 1.0
-    assert median_s(at_0_s, at_1_s) == 0.5
-    assert median_s(at_1_s, never) == math.inf
-    assert median_s(never) == math.inf
+    for seen, median_s in (
+        ((at_1_s, at_0_s, never), 1.0),  # the mean of those that reached it is 0.5
+        ((at_1_s, at_0_s, at_1_s, early), 1.0),
+        ((at_0_s, at_1_s), 0.5),
+        ((at_1_s, never), math.inf),
+        ((never,), math.inf),
+    ):
+        assert median_reached_s([outcome_of(each, 50.0) for each in seen]) == median_s
 
 
 # ---------------------------------------------------------------------------------------------------- series
 
 
-def trials(*results: Result) -> Sources:
-    return Sources(tuple(Trial(each, "simulator", each.path.stem) for each in results), ())
-
-
 def test_diverged_trials_are_counted_and_not_averaged() -> None:
-    sources = trials(
-        result(name="a.h5"),
-        result((20.0, 60.0, 70.0), (6.0, 5.0, 3.0), seed=1, name="b.h5"),
-        result((0.0, 0.0, 0.0), (9.0, 99.0, 999.0), seed=2, name="c.h5", state=State.DIVERGED),
+    (series,) = series_of_runs(
+        result(),
+        result((20.0, 60.0, 70.0), (6.0, 5.0, 3.0), seed=1),
+        result((0.0, 0.0, 0.0), (9.0, 99.0, 999.0), seed=2, state=State.DIVERGED),
     )
-    (series,) = series_of(place_series(sources)[1], 80.0)
     assert (series.trials, series.diverged) == (3, 1)
     assert series.accuracy is not None
     assert series.loss is not None
@@ -173,45 +180,38 @@ def test_diverged_trials_are_counted_and_not_averaged() -> None:
 
 
 def test_the_best_step_size_is_marked_and_colours_are_those_of_all_figures() -> None:
-    def method(settings: MethodSettings, last: float, name: str) -> Result:
-        return result((10.0, 50.0, last), method=settings, name=name)
-
-    sources = trials(
-        method(Area(step_size=1.0), 80.0, "a.h5"),
-        method(Area(step_size=10.0), 90.0, "b.h5"),
-        method(FedBuff(step_size=1.0), 70.0, "c.h5"),
-    )
-    series = list(series_of(place_series(sources)[1], 80.0))
-    assert [(each.label, each.step_size, each.is_best) for each in series] == [
-        ("AREA", 1.0, False),
-        ("AREA", 10.0, True),
-        ("FedBuff", 1.0, True),
+    methods = {Area(step_size=1.0): 80.0, Area(step_size=10.0): 90.0, FedBuff(step_size=1.0): 70.0}
+    series = series_of_runs(*(result((10.0, 50.0, last), method=method) for method, last in methods.items()))
+    assert [(each.label, each.step_size, each.is_best, each.colour) for each in series] == [
+        ("AREA", 1.0, False, "#0072B2"),
+        ("AREA", 10.0, True, "#0072B2"),
+        ("FedBuff", 1.0, True, "#E69F00"),
     ]
-    assert [each.colour for each in series] == ["#0072B2", "#0072B2", "#E69F00"]
 
 
-def test_the_best_has_all_its_trials_and_none_diverged() -> None:
-    def judged(*results: Result, planned: int = 0) -> list[bool]:
-        cells = [place.cell for place in place_series(trials(*results))[1]]
-        return [replace(cell, planned=max(planned, len(cell.results))).is_eligible for cell in cells]
-
-    first = result(name="a.h5")
-    assert judged(first, result(seed=1), planned=2) == [True]
-    assert judged(first, result(seed=1), planned=3) == [False]
-    assert judged(first, result(seed=1, state=State.DIVERGED)) == [False]
-    assert judged(result(state=State.STOPPED)) == [False]
-    assert judged(result(state=State.TARGET)) == [True]
+@pytest.mark.parametrize(
+    ("results", "planned", "is_eligible"),
+    [
+        ([result(), result(seed=1)], 2, True),
+        ([result(), result(seed=1)], 3, False),
+        ([result(), result(seed=1, state=State.DIVERGED)], 2, False),
+        ([result(state=State.STOPPED)], 1, False),
+        ([result(state=State.TARGET)], 1, True),
+    ],
+)
+def test_the_best_has_all_its_trials_and_none_diverged(results: list[Result], planned: int, is_eligible: bool) -> None:
+    (place,) = place_series(trials(*results))[1]
+    assert replace(place.cell, planned=planned).is_eligible == is_eligible
 
 
 def test_series_are_ranked_among_those_of_their_rates() -> None:
-    def several(method: MethodSettings, last: float) -> list[Result]:
-        return [
-            result((10.0, 50.0, last + seed), method=method, seed=seed, name=f"{method.name}-{seed}.h5")
+    first, second = series_of_runs(
+        *(
+            result((10.0, 50.0, last + seed), method=method, seed=seed)
+            for method, last in ((Area(step_size=1.0), 85.0), (FedBuff(step_size=1.0), 70.0))
             for seed in range(6)
-        ]
-
-    sources = trials(*several(Area(step_size=1.0), 85.0), *several(FedBuff(step_size=1.0), 70.0))
-    first, second = series_of(place_series(sources)[1], 80.0)
+        )
+    )
     assert (first.ranks["accuracy"].mark, second.ranks["accuracy"].mark) == ("best", "")
     assert (first.ranks["loss"].mark, second.ranks["loss"].mark) == ("tied", "tied")  # the same in all
     apart = second.ranks["accuracy"].difference
@@ -220,26 +220,21 @@ def test_series_are_ranked_among_those_of_their_rates() -> None:
 
 
 def test_the_share_of_trials_that_reached_the_target_is_a_stair() -> None:
-    sources = trials(result(name="a.h5"), result((10.0, 20.0, 30.0), seed=1, name="b.h5"))
-    (series,) = series_of(place_series(sources)[1], 80.0)
+    (series,) = series_of_runs(result(), result((10.0, 20.0, 30.0), seed=1))
     assert series.reached is not None
     assert (series.reached.x.tolist(), series.reached.share.tolist()) == ([0, 2, 4], [0, 50, 50])
     assert series.reached.ended.tolist() == [4.0]
 
 
 def test_a_profile_needs_two_settings() -> None:
-    one, other = result(name="a.h5"), result((10.0, 90.0, 90.0), method=FedBuff(step_size=1.0), name="b.h5")
-    slow = [replace(each, experiment=replace(each.experiment, rates=NormalRates())) for each in (one, other)]
-    for results, lines in (((one, other), []), ((one, other, *slow), [("AREA", [1, 2]), ("FedBuff", [1])])):
-        sources = trials(*(replace(each, path=Path(f"{number}.h5")) for number, each in enumerate(results)))
-        series = list(series_of(place_series(sources)[1], 80.0))
-        found = {line.label: line.line.x.tolist() for line in profile_of(series)}
-        assert found == dict(lines)
+    runs = [result(), result((10.0, 90.0, 90.0), method=FedBuff(step_size=1.0))]
+    slow = [replace(each, experiment=replace(each.experiment, rates=NormalRates())) for each in runs]
+    for results, lines in ((runs, {}), ([*runs, *slow], {"AREA": [1, 2], "FedBuff": [1]})):
+        assert {line.label: line.line.x.tolist() for line in profile_of(series_of_runs(*results))} == lines
 
 
 def test_settings_with_the_same_title_are_distinguished() -> None:
-    stop = Stop(horizon_s=4.0, iterations=9)
-    comparisons, _ = place_series(trials(result(name="a.h5"), result(name="b.h5", stop=stop)))
+    comparisons, _ = place_series(trials(result(), result(stop=Stop(horizon_s=4.0, iterations=9))))
     first, second = settings_of(comparisons)
     assert first.differences == "stop.iterations = none"
     assert second.title.endswith("stop.iterations = 9")
@@ -249,19 +244,13 @@ def test_five_hundred_runs_stay_below_five_megabytes() -> None:
     rng = np.random.default_rng(0)
     runs = [
         result(
-            rng.uniform(0, 100, 150).tolist(),
-            rng.uniform(0, 9, 150).tolist(),
-            updates=range(0, 1050, 7),
-            steps=range(0, 450, 3),
-            method=Area(step_size=1.0 + point),
-            seed=seed,
-            name=f"{point}-{seed}.h5",
+            rng.uniform(0, 100, 150).tolist(), rng.uniform(0, 9, 150).tolist(), updates=range(0, 1050, 7),
+            steps=range(0, 450, 3), method=Area(step_size=1.0 + point), seed=seed,
         )
         for point in range(100)
         for seed in range(5)
-    ]
-    sources = trials(*runs)
-    assert len(script_json(tuple(series_of(place_series(sources)[1], 80.0)))) < 4e6
+    ]  # fmt: skip
+    assert len(script_json(series_of_runs(*runs))) < 4e6
 
 
 # ---------------------------------------------------------------------------------------------------- clients
@@ -280,8 +269,8 @@ def test_many_clients_are_grouped_by_expectation() -> None:
 
 def test_clients_served_too_little_are_counted_one_by_one() -> None:
     clients = np.zeros(600, DIAGNOSIS_CLIENT)
-    clients["expected"], clients["low"], clients["high"] = 10.0, 5.0, 15.0
-    clients["served"] = 12
+    for column, value in (("expected", 10.0), ("low", 5.0), ("high", 15.0), ("served", 12)):
+        clients[column] = value
     clients["served"][[0, 1, 300]] = 4  # the groups' means are 20/3, above 5, and 28/3
     assert participation_of(clients).short == 3
     assert participation_of(clients[2:300]).short == 0
@@ -309,8 +298,8 @@ def test_times_late_in_a_run_keep_their_digits() -> None:
     counts = np.zeros(3, np.int64)
     line = Timeline(
         clock="virtual time", begin_s=86400.123456789, until_s=1234.56789, run_s=1e5, clients=1, shown=3, of=3,
-        start_s=times_s,
-        end_s=times_s, client=counts, base=counts, staleness=counts, used=counts, step_s=times_s, version=counts,
+        start_s=times_s, end_s=times_s, client=counts, base=counts, staleness=counts, used=counts, step_s=times_s,
+        version=counts,
     )  # fmt: skip
     told = json.loads(script_json(line))
     assert (told["begin_s"], told["until_s"]) == (86400.123456789, 1234.56789)
