@@ -72,7 +72,8 @@ METHODS = {"area": 3.0, "fedbuff": 0.5, "as-fedavg": 1e7, "s-fedavg": 1e-3}  # t
 
 def simulate(folder: Path, name: str, *changes: str) -> Path:
     """One run."""
-    experiment, output = folder / "experiment.toml", folder / f"{name}.h5"
+    experiment = folder / "experiment.toml"
+    output = folder / f"{name}.h5"
     experiment.write_text(_EXPERIMENT, encoding="utf-8")
     overrides = [word for change in changes for word in ("--set", change)]
     assert main(["simulate", str(experiment), "--output", str(output), *overrides]) in (0, 3)
@@ -89,7 +90,8 @@ def four_methods(folder: Path) -> Path:
     failed = simulate(folder, "failed", "seed=2")
     with edited(failed) as file:
         status = file["status"][0]
-        status["state"], status["reason"] = b"failed", HOSTILE.encode()
+        status["state"] = b"failed"
+        status["reason"] = HOSTILE.encode()
         file["status"][0] = status
         file["provenance"].attrs["command"] = HOSTILE
         file["metrics"].resize(0, axis=0)
@@ -110,23 +112,23 @@ def negative_losses(folder: Path) -> Path:
     return folder
 
 
+def swept(folder: Path, text: str) -> Path:
+    """The folder of a sweep of this text."""
+    folder.mkdir()
+    file = folder / "sweep.toml"
+    file.write_text(text, encoding="utf-8")
+    assert main(["sweep", str(file), "-o", str(folder / "runs"), "--jobs", "1", "--progress", "never"]) == 0
+    return folder / "runs"
+
+
 def tuned_sweep(folder: Path) -> Path:
     """Twelve tuning runs, and twenty-four test runs of what they choose."""
-    folder.mkdir()
-    (folder / "tuned.toml").write_text(f"{_EXPERIMENT}events = false{_TUNED}", encoding="utf-8")
-    output = folder / "tuned"
-    assert main(["sweep", str(folder / "tuned.toml"), "-o", str(output), "--jobs", "1", "--progress", "never"]) == 0
-    return output
+    return swept(folder, f"{_EXPERIMENT}events = false{_TUNED}")
 
 
 def small_sweep(folder: Path) -> Path:
     """Twenty-four runs, of which one is missing."""
-    folder.mkdir()
-    (folder / "small.toml").write_text(_EXPERIMENT + _SWEEP, encoding="utf-8")
-    output = folder / "small"
-    assert main(["sweep", str(folder / "small.toml"), "-o", str(output), "--jobs", "1", "--progress", "never"]) == 0
-    uniform = [
-        result.path for result in open_sweep(output).results if result.experiment.rates == UniformRates(rate=8.0)
-    ]
+    output = swept(folder, _EXPERIMENT + _SWEEP)
+    uniform = [one.path for one in open_sweep(output).results if one.experiment.rates == UniformRates(rate=8.0)]
     next(path for path in uniform if path.name.startswith("area-1-2-")).unlink()
     return output
