@@ -28,15 +28,12 @@ def loaded(path: Path, **settings: Any) -> Dataset:
     return load_data(File(file=str(path), **settings), path.parent)
 
 
-def written(path: Path, content: str | bytes) -> Path:
-    """A file with some content."""
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
-
-def npz(path: Path, arrays: Mapping[str, Any]) -> Path:
-    """An .npz file."""
-    np.savez(path, **arrays)
+def written(path: Path, content: str | bytes | Mapping[str, Any]) -> Path:
+    """A file with some content: text, bytes, or arrays in the .npz format."""
+    if isinstance(content, Mapping):
+        np.savez(path, **content)
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
@@ -61,7 +58,7 @@ def test_an_npz_file_with_a_test_part(names: tuple[str, str], tmp_path: Path) ->
     for part, rows in (("train", 3), ("test", 2)):
         arrays[names[0].format(part)] = np.arange(rows * 4.0).reshape(rows, 2, 2)
         arrays[names[1].format(part)] = np.arange(rows, dtype=np.int8)
-    data = loaded(npz(tmp_path / "table.npz", arrays))
+    data = loaded(written(tmp_path / "table.npz", arrays))
     assert data.train_features.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert (data.test_features.shape, data.train_labels.tolist(), data.test_labels.tolist()) == (
         (2, 4),
@@ -75,7 +72,7 @@ def test_an_npz_file_with_a_test_part(names: tuple[str, str], tmp_path: Path) ->
 
 def test_bytes_stay_bytes_and_are_scaled(tmp_path: Path) -> None:
     arrays = {"x": np.arange(20, dtype=np.uint8).reshape(10, 2), "y": np.arange(10) % 2}
-    data = loaded(npz(tmp_path / "bytes.npz", arrays))
+    data = loaded(written(tmp_path / "bytes.npz", arrays))
     assert (data.train_features.dtype, data.scale) == (np.uint8, 1 / 255)
     assert loaded(tmp_path / "bytes.npz", scale=0.5).scale == 0.5
 
@@ -84,20 +81,22 @@ def test_a_csv_file_has_texts_as_labels_in_its_last_column(tmp_path: Path) -> No
     data = loaded(written(tmp_path / "t.csv", CSV), test_share=0.4)
     assert by_first(data) == {1.0: 0, -3.0: 1, 5.0: 0, 7.0: 1, 9.0: 0}
     assert (data.class_names, data.train_features.shape, len(data.test_labels)) == (("x", "y"), (3, 2), 2)
-
-
-@pytest.mark.parametrize("label", ["kind", "2"])
-@pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_the_column_of_labels_is_named_or_numbered(label: str, separator: str, tmp_path: Path) -> None:
-    text = CSV.replace(",", separator)
-    assert by_first(loaded(written(tmp_path / "t.csv", text), label=label))[-3.0] == 1
-
-
-def test_a_csv_file_needs_no_header(tmp_path: Path) -> None:
-    data = loaded(written(tmp_path / "t.csv", CSV.partition("\n")[2]))
-    assert len(by_first(data)) == 5
     numbers = loaded(written(tmp_path / "n.csv", "2,0.5\n1,0.25\n2,0.75\n"), label="0")
     assert by_first(numbers) == {0.5: 1, 0.25: 0, 0.75: 1}
+
+
+@pytest.mark.parametrize("label", ["kind", "2", None])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("has_header", [True, False])
+def test_the_column_of_labels_is_named_or_numbered(
+    label: str | None, separator: str, has_header: bool, tmp_path: Path
+) -> None:
+    text = CSV.replace(",", separator)
+    if not has_header:
+        text = text.partition("\n")[2]
+        label = None if label == "kind" else label
+    found = by_first(loaded(written(tmp_path / "t.csv", text), label=label))
+    assert (found[-3.0], len(found)) == (1, 5)
 
 
 def test_libsvm_text_stays_sparse(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_idx_files_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_test_samples_are_drawn_once(tmp_path: Path) -> None:
-    path = npz(tmp_path / "t.npz", {"x": np.arange(40.0).reshape(20, 2), "y": np.arange(20) // 10})
+    path = written(tmp_path / "t.npz", {"x": np.arange(40.0).reshape(20, 2), "y": np.arange(20) // 10})
     first, same, other = (loaded(path, seed=seed) for seed in (1, 1, 2))
     assert first.digest() == same.digest() != other.digest()
     assert (len(first.train_labels), len(first.test_labels)) == (16, 4)
@@ -146,7 +145,7 @@ def test_the_test_samples_are_drawn_once(tmp_path: Path) -> None:
 
 def test_features_are_standardised_over_the_training_samples(tmp_path: Path) -> None:
     arrays = {"x_train": [[1, 5], [3, 5]], "y_train": [0, 1], "x_test": [[5, 6]], "y_test": [0]}
-    data = loaded(npz(tmp_path / "t.npz", arrays), standardise=True)
+    data = loaded(written(tmp_path / "t.npz", arrays), standardise=True)
     assert data.train_features.tolist() == [[-1, 0], [1, 0]]
     assert data.test_features.tolist() == [[3, 1]]
 
@@ -165,7 +164,7 @@ def test_an_intercept_is_a_feature_that_a_model_sees_as_1(
     kind: str, settings: dict[str, Any], constant: float, tmp_path: Path
 ) -> None:
     arrays = {"x_train": np.array([[4, 5], [6, 7]], kind), "y_train": [0, 1], "x_test": np.ones((1, 2), kind)}
-    data = loaded(npz(tmp_path / "t.npz", {**arrays, "y_test": [0]}), intercept=True, **settings)
+    data = loaded(written(tmp_path / "t.npz", {**arrays, "y_test": [0]}), intercept=True, **settings)
     assert (data.train_features.dtype, data.train_features.tolist()) == (kind, [[4, 5, constant], [6, 7, constant]])
     assert data.test_features.tolist() == [[1, 1, constant]]
 
@@ -188,7 +187,7 @@ def test_an_intercept_keeps_sparse_features_sparse_and_separates_what_lies_on_a_
 def test_a_regression_keeps_its_targets_and_splits_by_tenths(tmp_path: Path) -> None:
     targets = np.arange(100) / 4
     arrays = {"x_train": targets[:, None], "y_train": targets, "x_test": [[1.0]], "y_test": [2.5]}
-    path = npz(tmp_path / "t.npz", arrays)
+    path = written(tmp_path / "t.npz", arrays)
     data = loaded(path, task="regression")
     assert (data.classes, data.test_labels.tolist()) == (0, [2.5])
     assert data.train_labels.dtype == np.float64
@@ -197,20 +196,17 @@ def test_a_regression_keeps_its_targets_and_splits_by_tenths(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "classes", "shape"), [("iris", 3, (120, 4)), ("wine", 3, (142, 13)), ("breast_cancer", 2, (455, 30))]
+    ("name", "classes", "samples", "features"),
+    [("iris", 3, 150, 4), ("wine", 3, 178, 13), ("breast_cancer", 2, 569, 30), ("diabetes", 0, 442, 10)],
 )
-def test_the_tables_of_scikit_learn(name: Any, classes: int, shape: tuple[int, int], tmp_path: Path) -> None:
+def test_the_tables_of_scikit_learn(name: Any, classes: int, samples: int, features: int, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     data = load_data(ScikitLearn(set=name), tmp_path)
-    assert (data.classes, data.train_features.shape, len(data.class_names)) == (classes, shape, classes)
+    assert (data.classes, len(data.class_names), data.train_features.shape[1]) == (classes, classes, features)
+    assert (len(data.train_labels), len(data.test_labels)) == (samples - round(samples / 5), round(samples / 5))
     np.testing.assert_allclose(data.train_features.std(axis=0), 1)
-
-
-def test_diabetes_is_a_regression(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    data = load_data(ScikitLearn(set="diabetes", standardise=False), tmp_path)
-    assert (data.classes, len(data.train_labels), len(data.test_labels)) == (0, 354, 88)
-    assert np.concatenate([data.train_labels, data.test_labels]).max() == 346
+    raw = load_data(ScikitLearn(set=name, standardise=False), tmp_path)
+    assert max(raw.train_labels.max(), raw.test_labels.max()) == (classes - 1 if classes else 346)
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
@@ -236,30 +232,26 @@ def test_diabetes_is_a_regression(tmp_path: Path) -> None:
         ("t.npz", b"PK\3\4 and more", {}, "cannot be read as .npz"),
         ("x-images", b"\0\0\x08\x01\0\0\0\2\1", {}, "has 9 bytes, its shape (2,) needs 10; fetch it again"),
         ("x-images", idx(np.zeros((2, 2), np.uint8)), {}, "has no file of labels beside it, x-labels"),
+        ("t.npz", {"a": [1]}, {}, "has the arrays a; name them x_train, y_train, x_test and y_test"),
+        ("t.npz", {"x": [[1.0]], "y": [1, 2]}, {}, "x has the shape (1, 1) and y (2,); give (samples, ...)"),
+        ("t.npz", {"x": np.zeros((2, 1)), "y": np.array([{}, {}])}, {}, "as .npz (Object arrays cannot be"),
+        ("t.npz", {"x": np.array([["a"], ["b"], ["c"]]), "y": [0, 1, 0]}, {}, "has features of type <U1; give numbers"),
+        (
+            "t.npz",
+            {"x_train": np.zeros((2, 1)), "y_train": [0, 1], "x_test": [[1, 2]], "y_test": [0]},
+            {},
+            "1 features to train on",
+        ),
     ],
 )  # fmt: skip
-def test_what_is_refused(name: str, content: str | bytes, settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_is_refused(
+    name: str, content: str | bytes | Mapping[str, Any], settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
     path = written(tmp_path / name, content)
     with pytest.raises(UserError) as refusal:
         loaded(path, **settings)
     assert words in str(refusal.value)
     assert str(refusal.value).startswith(f"data file {path}: ")
-
-
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"a": [1]}, "has the arrays a; name them x_train, y_train, x_test and y_test"),
-        ({"x": [[1.0]], "y": [1, 2]}, "x has the shape (1, 1) and y (2,); give (samples, ...) and (samples,)"),
-        ({"x": np.zeros((2, 1)), "y": np.array([{}, {}])}, "cannot be read as .npz (Object arrays cannot be loaded"),
-        ({"x": np.array([["a"], ["b"], ["c"]]), "y": [0, 1, 0]}, "has features of type <U1; give numbers"),
-        ({"x_train": np.zeros((2, 1)), "y_train": [0, 1], "x_test": [[1, 2]], "y_test": [0]}, "1 features to train on"),
-    ],
-)  # fmt: skip
-def test_arrays_that_are_refused(arrays: dict[str, Any], words: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as refusal:
-        loaded(npz(tmp_path / "t.npz", arrays))
-    assert words in str(refusal.value)
 
 
 def test_a_missing_file_and_an_empty_folder_are_refused(tmp_path: Path) -> None:

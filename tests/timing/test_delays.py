@@ -16,37 +16,41 @@ from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.own import OwnDelays
-from areabench.timing.rates import ListedRates, LognormalRates, NormalRates, UniformRates, client_rates
+from areabench.timing.rates import ListedRates, LognormalRates, NormalRates, RateSettings, UniformRates, client_rates
 from areabench.timing.trace import TraceDelays
 
+HEADER = "client,delay_s\n"
 
-def trace(folder: Path, text: str, clients: int = 2) -> Delays:
+
+def trace(folder: Path, text: str, clients: int = 2, *, per_step: bool = False) -> Delays:
     """Delays from a trace with this content."""
     path = folder / "trace.csv"
     path.write_text(text, encoding="utf-8")
-    return Delays(TraceDelays(file=str(path)), np.ones(clients), seed=0)
+    return Delays(TraceDelays(file=str(path), per="step" if per_step else "round"), np.ones(clients), seed=0)
 
 
-def test_uniform_rates() -> None:
-    assert client_rates(UniformRates(rate=2.5), 3, seed=0).tolist() == [2.5, 2.5, 2.5]
+# ---------------------------------------------------------------------------------------------------- rates
 
 
-def test_normal_rates_are_positive() -> None:
-    rates = client_rates(NormalRates(mean=0.001, deviation=5.0), 1000, seed=0)
-    assert rates.shape == (1000,)
-    assert (rates > 0).all()
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        (UniformRates(rate=2.5), [2.5, 2.5]),
+        (NormalRates(mean=4.0, deviation=0.0), [4.0, 4.0]),
+        (ListedRates(values=(1.0, 2.0)), [1.0, 2.0]),
+    ],
+)
+def test_rates_that_are_certain(settings: RateSettings, rates: list[float]) -> None:
+    assert client_rates(settings, 2, seed=0).tolist() == rates
 
 
 def test_normal_rates_take_the_first_positive_draw_of_their_own_column() -> None:
     rounds = 1.0 + 5.0 * stream(7, Purpose.RATES).standard_normal((30, 20))
     assert (rounds[0] <= 0).any()
-    assert (rounds > 0).any(axis=0).all()
     expected = rounds[(rounds > 0).argmax(axis=0), np.arange(20)]
     assert np.array_equal(client_rates(NormalRates(mean=1.0, deviation=5.0), 20, seed=7), expected)
-
-
-def test_normal_rates_without_deviation() -> None:
-    assert client_rates(NormalRates(mean=4.0, deviation=0.0), 2, seed=0).tolist() == [4.0, 4.0]
+    assert not np.array_equal(client_rates(NormalRates(mean=1.0, deviation=5.0), 20, seed=8), expected)
+    assert (client_rates(NormalRates(mean=0.001, deviation=5.0), 1000, seed=0) > 0).all()
 
 
 def test_lognormal_rates() -> None:
@@ -55,42 +59,29 @@ def test_lognormal_rates() -> None:
     assert 1.8 < np.log(rates).std() < 2.2
 
 
-def test_rates_follow_the_seed() -> None:
-    first, same, other = (client_rates(NormalRates(), 5, seed) for seed in (1, 1, 2))
-    assert np.array_equal(first, same)
-    assert not np.array_equal(first, other)
-
-
-def test_listed_rates() -> None:
-    assert client_rates(ListedRates(values=(1.0, 2.0)), 2, seed=0).tolist() == [1.0, 2.0]
-
-
 @pytest.mark.parametrize(
     "settings",
     [LognormalRates(median=1e300, sigma=20.0), NormalRates(mean=1.0, deviation=1e308), UniformRates(rate=1e-310)],
 )
-def test_rates_beyond_arithmetic(settings: UniformRates | NormalRates | LognormalRates) -> None:
+def test_rates_beyond_arithmetic(settings: RateSettings) -> None:
     with pytest.raises(UserError, match=r"the rate of client \d+ is .* 1/s, the limits are 1e-300 and 1e\+300"):
         client_rates(settings, 100, seed=0)
 
 
+# ---------------------------------------------------------------------------------------------------- delays
+
+
 def test_fixed_delays() -> None:
     delays = Delays(FixedDelays(), np.array([4.0, 0.5]), seed=0)
-    assert [delays.next_s(0), delays.next_s(1), delays.next_s(0)] == [0.25, 2.0, 0.25]
+    assert [delays.next_s(client) for client in (0, 1, 0)] == [0.25, 2.0, 0.25]
 
 
-def test_exponential_delays_are_the_clients_stream_over_its_rate() -> None:
+def test_exponential_delays_are_the_clients_stream_over_its_rate_whoever_asks_first() -> None:
     delays = Delays(ExponentialDelays(), np.array([1.0, 4.0]), seed=9)
-    expected = stream(9, Purpose.DELAYS, 1).standard_exponential(40) / 4.0
-    assert [delays.next_s(1) for _ in range(40)] == expected.tolist()
-
-
-def test_exponential_delays_do_not_depend_on_who_asks_first() -> None:
-    one, two = (Delays(ExponentialDelays(), np.ones(2), seed=1) for _ in range(2))
-    first = [one.next_s(0) for _ in range(20)]
-    for _ in range(20):
-        two.next_s(1)
-    assert [two.next_s(0) for _ in range(20)] == first
+    for client, rate in ((1, 4.0), (0, 1.0)):
+        expected = stream(9, Purpose.DELAYS, client).standard_exponential(4000) / rate
+        assert [delays.next_s(client) for _ in range(4000)] == expected.tolist()
+        assert 0.9 < expected.mean() * rate < 1.1  # six standard errors
 
 
 def test_own_delays_are_asked_for_once() -> None:
@@ -105,25 +96,18 @@ def test_own_delays_are_asked_for_once() -> None:
     assert asked == [1, 0]
 
 
-def test_exponential_mean() -> None:
-    delays = Delays(ExponentialDelays(), np.array([10.0]), seed=0)
-    assert 0.09 < np.mean([delays.next_s(0) for _ in range(4000)]) < 0.11  # six standard errors
-
-
-def test_exponential_delays_differ_between_clients_and_seeds() -> None:
-    draws = {Delays(ExponentialDelays(), np.ones(2), seed).next_s(client) for seed in (0, 1) for client in (0, 1)}
-    assert len(draws) == 4
-
-
-def test_trace_is_used_in_order_then_again(tmp_path: Path) -> None:
-    delays = trace(tmp_path, "client,delay_s\n1,0.5\n0,0.1\n0,0.2\n")
-    assert [delays.next_s(0) for _ in range(5)] == [0.1, 0.2, 0.1, 0.2, 0.1]
-    assert [delays.next_s(1) for _ in range(2)] == [0.5, 0.5]
-
-
-def test_trace_as_spreadsheets_write_it(tmp_path: Path) -> None:
-    delays = trace(tmp_path, '\ufeff"client","delay_s"\r\n"0", 1e-1\r\n\r\n1,2\r\n')
-    assert [delays.next_s(0), delays.next_s(1)] == [0.1, 2.0]
+@pytest.mark.parametrize(
+    ("text", "client", "delays_s"),
+    [
+        (HEADER + "1,0.5\n0,0.1\n0,0.2\n", 0, [0.1, 0.2, 0.1, 0.2, 0.1]),
+        (HEADER + "1,0.5\n0,0.1\n0,0.2\n", 1, [0.5, 0.5]),
+        ('\ufeff"client","delay_s"\r\n"0", 1e-1\r\n\r\n1,2\r\n', 0, [0.1]),  # as spreadsheets write it
+        ('\ufeff"client","delay_s"\r\n"0", 1e-1\r\n\r\n1,2\r\n', 1, [2.0]),
+    ],
+)
+def test_trace_is_used_in_order_then_again(tmp_path: Path, text: str, client: int, delays_s: list[float]) -> None:
+    delays = trace(tmp_path, text)
+    assert [delays.next_s(client) for _ in delays_s] == delays_s
 
 
 @pytest.mark.parametrize(
@@ -131,50 +115,40 @@ def test_trace_as_spreadsheets_write_it(tmp_path: Path) -> None:
     [
         ("", r"line 1: header ''"),
         ("client,delay\n0,1\n1,1\n", r"line 1: header 'client,delay', expected 'client,delay_s'"),
-        ("client,delay_s\n0,1\n1,fast\n", r"line 3: delay 'fast' is not a number"),
-        ("client,delay_s\n0,1\none,1\n", r"line 3: client 'one' is not a whole number; write 0 to 1"),
-        ("client,delay_s\n0,-0.1\n1,1\n", r"line 2: delay -0.1 s is not allowed"),
-        ("client,delay_s\n0,0\n1,1\n", r"line 2: delay 0 s is not allowed"),
-        ("client,delay_s\n0,nan\n1,1\n", r"line 2: delay nan s is not allowed"),
-        ("client,delay_s\n0,1\n\n1,inf\n", r"line 4: delay inf s is not allowed"),
-        ("client,delay_s\n0,1\n1,1\n2,1\n", r"line 4: unknown client 2; write 0 to 1"),
-        ("client,delay_s\n-1,1\n", r"line 2: unknown client -1"),
-        ("client,delay_s\n0,1,2\n", r"line 2: 3 columns, expected 2"),
-        ("client,delay_s\n0,1\n", r"no line for client 1 of 2"),
+        (HEADER + "0,1\n1,fast\n", r"line 3: delay 'fast' is not a number"),
+        (HEADER + "0,1\none,1\n", r"line 3: client 'one' is not a whole number; write 0 to 1"),
+        (HEADER + "0,-0.1\n1,1\n", r"line 2: delay -0.1 s is not allowed"),
+        (HEADER + "0,0\n1,1\n", r"line 2: delay 0 s is not allowed"),
+        (HEADER + "0,nan\n1,1\n", r"line 2: delay nan s is not allowed"),
+        (HEADER + "0,1\n\n1,inf\n", r"line 4: delay inf s is not allowed"),
+        (HEADER + "0,1\n1,1\n2,1\n", r"line 4: unknown client 2; write 0 to 1"),
+        (HEADER + "-1,1\n", r"line 2: unknown client -1"),
+        (HEADER + "0,1,2\n", r"line 2: 3 columns, expected 2"),
+        (HEADER + "0,1\n", r"no line for client 1 of 2"),
+        (HEADER + "0,1\n1,1\n\udcff", r"not a CSV text file"),
+        (None, r"No such file or directory; check delays\.file"),
     ],
 )
-def test_bad_trace(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(UserError, match=r"trace .*trace\.csv.*" + message):
-        trace(tmp_path, text)
-
-
-def test_missing_trace(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"absent\.csv: No such file or directory; check delays\.file"):
-        Delays(TraceDelays(file=str(tmp_path / "absent.csv")), np.ones(1), seed=0)
-
-
-def test_trace_that_is_not_text(tmp_path: Path) -> None:
+def test_bad_trace(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "trace.csv"
-    path.write_bytes(b"client,delay_s\n\xff\xfe,1\n")
-    with pytest.raises(UserError, match=r"trace\.csv: not a CSV text file"):
-        Delays(TraceDelays(file=str(path)), np.ones(1), seed=0)
+    if text is not None:
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match=r"trace .*trace\.csv.*" + message):
+        Delays(TraceDelays(file=str(path)), np.ones(2), seed=0)
 
 
 # ---------------------------------------------------------------------------------------------------- local steps
 
 
 def test_the_steps_of_a_round_are_equally_long() -> None:
-    delays = Delays(FixedDelays(), np.array([0.5]), seed=0)
-    time = delays.round_time(0, 4)
+    time = Delays(FixedDelays(), np.array([0.5]), seed=0).round_time(0, 4)
     assert time == RoundTime(2.0, 4)
     assert [time.step_end_s(number) for number in (1, 2, 4)] == [0.5, 1.0, 2.0]
     assert [time.steps_in(elapsed_s) for elapsed_s in (0.0, 0.49, 0.5, 1.9, 2.0, 99.0)] == [0, 0, 1, 3, 4, 4]
 
 
 def test_a_delay_for_each_step_makes_a_round_as_long_as_its_steps(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text("client,delay_s\n0,0.5\n0,0.25\n0,1.0\n", encoding="utf-8")
-    delays = Delays(TraceDelays(file=str(path), per="step"), np.ones(1), seed=0)
+    delays = trace(tmp_path, HEADER + "0,0.5\n0,0.25\n0,1.0\n", 1, per_step=True)
     first = delays.round_time(0, 2)
     assert first == RoundTime(0.75, 2, (0.5, 0.75))
     assert [first.steps_in(elapsed_s) for elapsed_s in (0.4, 0.5, 0.75)] == [0, 1, 2]
@@ -183,18 +157,17 @@ def test_a_delay_for_each_step_makes_a_round_as_long_as_its_steps(tmp_path: Path
     assert delays.round_time(0, 1).duration_s == 1.0
 
 
-@pytest.mark.parametrize(("per_step", "skipped"), [(False, 3), (True, 7)])
-def test_rounds_that_are_skipped_leave_out_their_delays(per_step: bool, skipped: int) -> None:
-    settings = ExponentialDelays(per="step" if per_step else "round")
+@pytest.mark.parametrize(
+    ("settings", "skipped"), [(ExponentialDelays(), 3), (ExponentialDelays(per="step"), 7)], ids=["round", "step"]
+)
+def test_rounds_that_are_skipped_leave_out_their_delays(settings: ExponentialDelays, skipped: int) -> None:
     delays = Delays(settings, np.ones(1), seed=4)
     delays.skip_rounds(0, rounds=3, local_steps=7)
     assert delays.next_s(0) == stream(4, Purpose.DELAYS).standard_exponential(16)[skipped]
 
 
 def test_a_client_that_works_by_ticks_makes_a_step_at_each_tick_of_one_clock(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    path.write_text("client,delay_s\n0,0.1875\n0,0.125\n0,0.875\n0,99.0\n0,0.25\n", encoding="utf-8")
-    delays, skipping = (Delays(TraceDelays(file=str(path)), np.ones(1), seed=0) for _ in range(2))
+    delays, skipping = (trace(tmp_path, HEADER + "0,0.1875\n0,0.125\n0,0.875\n0,99.0\n0,0.25\n", 1) for _ in range(2))
     # The rounds end at 0.1875, 0.3125, 1.1875, 100.1875 and 100.4375 s; ticks are at multiples of 0.25 s.
     assert [delays.ticking_round(0, 0.25, 5).local_steps for _ in range(5)] == [0, 1, 3, 5, 1]
     skipping.skip_rounds(0, rounds=2, local_steps=1)
