@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.answers import answer, complaint
 from tests.support.edited import edited
 from tests.support.own_parts import write
 from tests.support.runs import simulated
@@ -17,7 +18,6 @@ from tests.support.texts import QUADRATIC
 from tests.transports.test_resume import contents
 
 import areabench
-from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.lock import Claim
@@ -28,7 +28,8 @@ from areabench.views.report.sources import gather
 # Fails with more than two models, unless there is a file: a dry run does not see it, and it can be mended.
 LOSSES = "[0.5 * float(model @ model) for model in models]"
 FAILING = {"metrics": f"Metrics.of({LOSSES} if len(models) < 3 or open('mended').close() is None else [])"}
-FILE, TRUST = Path("run.h5"), ["--trust-module", "mine.py"]
+FILE = Path("run.h5")
+TRUST = "--trust-module mine.py"
 REASON = "FileNotFoundError: [Errno 2] No such file or directory: 'mended' (at mine.py, line 16)"
 
 
@@ -43,21 +44,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def unevaluated(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def unevaluated(folder: Path) -> Path:
     """The file of a run that has ended, and whose evaluation has failed."""
     write(folder, "problem", **FAILING)
-    assert main(["simulate", "tiny.toml", "-o", str(FILE)]) == 5
-    capsys.readouterr()
+    answer("simulate tiny.toml -o run.h5", code=5)
     return FILE
 
 
 # ------------------------------------------------------------------------------------------------------ the run
 
 
-def test_a_run_is_not_lost_to_its_evaluation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_not_lost_to_its_evaluation(folder: Path) -> None:
     write(folder, "problem", **FAILING)
-    assert main(["simulate", "tiny.toml", "-o", str(FILE)]) == 5
-    said = capsys.readouterr()
+    said = answer("simulate tiny.toml -o run.h5", code=5)
     assert said.out == "run.h5: done (20 iterations): 16 updates, 4 server steps, 0 discarded\n"
     assert said.err == (
         f"areabench: run.h5: its evaluation failed ({REASON}), so it has no metrics; "
@@ -67,19 +66,21 @@ def test_a_run_is_not_lost_to_its_evaluation(folder: Path, capsys: pytest.Captur
         assert (run.status.state, run.status.reason) == (State.DONE, "20 iterations")
         assert (len(run.events_array), len(run.models), len(run.metrics_array)) == (20, len(run.snapshot_index), 0)
     assert not checkpoint_path(FILE).exists()
-    assert main(["check", "tiny.toml", "--ended-in", str(FILE)]) == 0  # a job need not make it again
+    answer("check tiny.toml --ended-in run.h5")  # a job need not make it again
     for command in ("show", "summary", "diagnose"):
-        assert main([command, str(FILE)]) == 0
+        answer(command, FILE)
 
 
-def test_code_that_exits_and_one_that_leaves_models_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(folder, "problem", metrics=f"exit(3) if len(models) > 2 else Metrics.of({LOSSES})")
-    assert main(["simulate", "tiny.toml", "-o", str(FILE)]) == 5
-    assert "called sys.exit(3) at mine.py, line 16; let it return" in capsys.readouterr().err
-    sys.modules.pop("mine")
-    write(folder, "problem", metrics=f"Metrics.of({LOSSES}[:2])")
-    assert main(["simulate", "tiny.toml", "-o", str(FILE), "--force"]) == 5
-    assert "(ValueError: evaluate() returned train_loss of shape (2,) for 5 models; return" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ("exit(3) if len(models) > 2 else Metrics.of(LOSSES)", "called sys.exit(3) at mine.py, line 16; let it return"),
+        ("Metrics.of(LOSSES[:2])", "(ValueError: evaluate() returned train_loss of shape (2,) for 5 models; return"),
+    ],
+)
+def test_code_that_exits_and_one_that_leaves_models_out(metrics: str, words: str, folder: Path) -> None:
+    write(folder, "problem", metrics=metrics.replace("LOSSES", LOSSES))
+    assert words in answer("simulate tiny.toml -o run.h5", code=5).err
 
 
 def test_an_interrupt_ends_the_evaluation_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +97,7 @@ def test_an_interrupt_ends_the_evaluation_only(folder: Path, monkeypatch: pytest
 def test_a_target_that_cannot_be_evaluated_fails_the_run(folder: Path) -> None:
     write(folder, "problem", metrics=f"Metrics.of({LOSSES} if models[0][0] > 2.9 else [1 / 0])")
     with pytest.raises(ZeroDivisionError):
-        main(["simulate", "tiny.toml", "-o", str(FILE), "--set", "stop.target_loss=0.001"])
+        answer("simulate tiny.toml -o run.h5 --set stop.target_loss=0.001")
     with open_run(FILE) as run:
         assert run.status.state == State.FAILED
 
@@ -119,28 +120,27 @@ def test_from_python(folder: Path) -> None:
 # ------------------------------------------------------------------------------------------------------- a sweep
 
 
-def test_a_run_of_a_sweep_is_reported_and_not_averaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_a_sweep_is_reported_and_not_averaged(folder: Path) -> None:
     losses = f"Metrics.of({LOSSES} if len(models) < 3 or self.seed < 10 or open('mended').close() is None else [])"
     path = write(folder, "problem", metrics=losses, problem="Bowl(seed + 10 * (width > 1))")
     path.write_text(path.read_text() + "[sweep]\n[[sweep.grid]]\nproblem.settings.width = [1, 2, 3]\n")
-    assert main(["sweep", str(path), "-o", "grid", "--jobs", "1"]) == 1
-    assert "1 done now, 0 done before, 0 of them diverged, 2 failed" in capsys.readouterr().out
+    sweep_again = "sweep tiny.toml -o grid --jobs 1"
+    assert "1 done now, 0 done before, 0 of them diverged, 2 failed" in answer(sweep_again, code=1).out
     sweep = areabench.open_sweep("grid")
     assert [result.experiment.problem.settings["width"] for result in sweep.results] == [1]  # type: ignore[attr-defined]
     assert (len(sweep.missing), len(sweep.failures)) == (2, 2)
     for failure in sweep.failures:
         assert failure.reason.startswith(f"done, but its evaluation failed ({REASON}), so it has no metrics; to try")
-        assert failure.reason.endswith(f": areabench evaluate grid/{failure.file} --trust-module mine.py")
+        assert failure.reason.endswith(f": areabench evaluate grid/{failure.file} {TRUST}")
     Path("grid/failures.csv").unlink()
     assert [absent.state for absent in gather([Path("grid")], lambda _runs: None).absent] == ["not evaluated"] * 2
     Path("mended").touch()
     failed = [f"grid/{failure.file}" for failure in sweep.failures]
-    assert main(["evaluate", *failed, *TRUST]) == 0
-    assert capsys.readouterr().out == "".join(f"{file}: 10 snapshots evaluated\n" for file in failed)
+    said = answer(f"evaluate {TRUST}", *failed).out
+    assert said == "".join(f"{file}: 10 snapshots evaluated\n" for file in failed)
     sweep = areabench.open_sweep("grid")
     assert (len(sweep.results), sweep.failures) == (3, ())
-    assert main(["sweep", str(path), "-o", "grid", "--jobs", "1"]) == 0
-    assert "0 done now, 3 done before" in capsys.readouterr().out
+    assert "0 done now, 3 done before" in answer(sweep_again).out
 
 
 # ------------------------------------------------------------------------------------------------------ evaluate
@@ -150,53 +150,46 @@ def test_it_is_evaluated_again_and_nothing_else_changes(unevaluated: Path) -> No
     with open_run(unevaluated) as run:
         provenance = run.provenance
     Path("mended").touch()
-    assert main(["simulate", "tiny.toml", "-o", "whole.h5"]) == 0
-    assert main(["evaluate", str(unevaluated)]) == 2  # without --trust-module
+    answer("simulate tiny.toml -o whole.h5")
+    answer("evaluate run.h5", code=2)  # without --trust-module
     for _ in range(2):  # also one that has metrics
-        assert main(["evaluate", str(unevaluated), *TRUST]) == 0
+        answer(f"evaluate run.h5 {TRUST}")
         assert contents(unevaluated) == contents(Path("whole.h5"))
     with open_run(unevaluated) as run:
         assert run.provenance == provenance
-    assert main(["replay", str(unevaluated), *TRUST]) == 0
+    answer(f"replay run.h5 {TRUST}")
     assert sorted(path.name for path in Path().glob("*run.h5*")) == ["run.h5"]
 
 
 @pytest.mark.parametrize("events", ["true", "false"])
-def test_models_that_the_file_does_not_keep_are_made_again(
-    events: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_that_the_file_does_not_keep_are_made_again(events: str, folder: Path) -> None:
     write(folder, "problem", **FAILING)
-    words = ["--set", "record.models=last", "--set", f"record.events={events}", "--set", "record.average=true"]
-    assert main(["simulate", "tiny.toml", *words, "-o", str(FILE)]) == 5
+    options = f"--set record.models=last --set record.events={events} --set record.average=true"
+    answer(f"simulate tiny.toml {options} -o run.h5", code=5)
     Path("mended").touch()
-    assert main(["simulate", "tiny.toml", *words, "-o", "whole.h5"]) == 0
-    assert main(["evaluate", str(FILE), *TRUST]) == 0
+    answer(f"simulate tiny.toml {options} -o whole.h5")
+    answer(f"evaluate run.h5 {TRUST}")
     assert contents(FILE) == contents(Path("whole.h5"))
     with edited(FILE) as file:
         rows = file["snapshots/index"][()]
         rows["digest"][2] += np.uint64(1)
         file["snapshots/index"][...] = rows
-    capsys.readouterr()
-    assert main(["evaluate", str(FILE), *TRUST]) == 2
-    words_of = (
-        "areabench: run.h5: keeps the last of its 10 models only, and a replay, which makes the others again, dif"
-    )
-    assert capsys.readouterr().err.startswith(words_of)
+    words = "run.h5: keeps the last of its 10 models only, and a replay, which makes the others again, dif"
+    assert words in answer(f"evaluate run.h5 {TRUST}", code=2).err
 
 
 def test_an_only_model_is_evaluated_without_a_replay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated(folder / FILE, QUADRATIC, ["record.models=last", "record.snapshots=none"])
     before = contents(FILE)
     monkeypatch.delattr("areabench.transports.replay._replayed")
-    assert main(["evaluate", str(FILE)]) == 0
+    answer("evaluate run.h5")
     assert contents(FILE) == before
 
 
-def test_where_it_fails_the_file_is_as_it_was(unevaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_it_fails_the_file_is_as_it_was(unevaluated: Path) -> None:
     before = unevaluated.read_bytes()
     simulated(Path("other.h5"), QUADRATIC)
-    assert main(["evaluate", str(unevaluated), "other.h5", *TRUST, "--json"]) == 1
-    said = capsys.readouterr()
+    said = answer(f"evaluate run.h5 other.h5 {TRUST} --json", code=1)
     assert said.err == f"areabench: run.h5: its evaluation failed ({REASON}); the file is as it was\n"
     assert '"file": "other.h5"' in said.out
     assert unevaluated.read_bytes() == before
@@ -210,14 +203,12 @@ def test_what_ends_it_while_it_writes_loses_nothing(folder: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     monkeypatch.setattr("areabench.runfile.record.write_again", interrupted)
-    assert main(["evaluate", str(FILE)]) == 130
+    complaint("evaluate run.h5", code=130)
     assert FILE.read_bytes() == before
     assert [path.name for path in Path().iterdir()] == ["run.h5"]
 
 
-def test_runs_that_have_not_ended_and_files_of_others_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_have_not_ended_and_files_of_others_are_refused(folder: Path) -> None:
     simulated(folder / FILE, QUADRATIC)
     with edited(FILE) as file:
         status = file["status"][()]
@@ -226,12 +217,11 @@ def test_runs_that_have_not_ended_and_files_of_others_are_refused(
     simulated(folder / "busy.h5", QUADRATIC)
     Path("text.h5").write_text("text")
     claim = Claim(folder / "busy.h5", force=True)
-    assert main(["evaluate", str(FILE), "absent.h5", "busy.h5", "text.h5"]) == 2
-    stopped, absent, busy, text = capsys.readouterr().err.splitlines()
-    assert stopped.endswith(
-        "run.h5: is stopped, and only a run that has ended is evaluated; resume it, or run it again"
-    )
-    assert absent.endswith("absent.h5: no such file; give the path of a run file (.h5)")
-    assert "busy.h5: is being written by another run" in busy
-    assert "text.h5: is not a readable HDF5 file" in text
+    for name, words in (
+        ("run.h5", "run.h5: is stopped, and only a run that has ended is evaluated; resume it, or run it again"),
+        ("absent.h5", "absent.h5: no such file; give the path of a run file (.h5)"),
+        ("busy.h5", "busy.h5: is being written by another run"),
+        ("text.h5", "text.h5: is not a readable HDF5 file"),
+    ):
+        assert words in complaint("evaluate", name)
     claim.release()

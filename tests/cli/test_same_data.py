@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -12,10 +11,10 @@ import h5py
 import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere
+from tests.support.answers import answer, complaint, record
 from tests.support.own_parts import write
 from tests.transports.test_resume import stop_at
 
-from areabench.cli.main import main
 from areabench.engine.data import load_data
 from areabench.experiment.parse import load_experiment
 from areabench.runfile.read import open_run
@@ -42,8 +41,7 @@ def change_data(path: Path) -> None:
     np.save(path.with_name("rows.npy"), rows)
 
 
-def trust(path: Path) -> list[str]:
-    return ["--trust-module", str(path.with_name("mine.py"))]
+TRUST = "--trust-module ../there/mine.py"
 
 
 def digest_of(file: str) -> str:
@@ -59,83 +57,64 @@ def forget_digest(file: str) -> None:
 
 def test_the_run_file_has_the_digest_of_the_data(tmp_path: Path) -> None:
     file = write(tmp_path, "split")
-    assert main(["simulate", str(file), "-o", "run.h5"]) == 0
+    answer("simulate -o run.h5", file)
     settings = load_experiment(file).data
     assert settings is not None
-    assert settings.name == "synthetic"
     assert digest_of("run.h5") == load_data(settings, tmp_path).digest()
 
 
 def test_a_problem_without_data_has_none(tmp_path: Path) -> None:
-    assert main(["simulate", str(write(tmp_path, "delays")), "-o", "run.h5"]) == 0
+    answer("simulate -o run.h5", write(tmp_path, "delays"))
     assert digest_of("run.h5") == ""
+    assert "\ndata " not in answer("compare run.h5 run.h5").out
 
 
-def test_replay_refuses_other_data(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(path), "-o", "run.h5"]) == 0
-    assert main(["replay", "run.h5", *trust(path)]) == 0
+def test_replay_refuses_other_data(path: Path) -> None:
+    answer("simulate ../there/tiny.toml -o run.h5")
+    answer(f"replay run.h5 {TRUST}")
     change_data(path)
-    capsys.readouterr()
-    assert main(["replay", "run.h5", *trust(path)]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
     before = digest_of("run.h5")[:12]
     assert re.fullmatch(
         rf"areabench: run\.h5: the data have changed since this run: their SHA-256 was {before}, it is "
-        rf"(?!{before})[0-9a-f]{{12}} now; put the old data back, or run the experiment again\n",
-        said.err,
+        rf"(?!{before})[0-9a-f]{{12}} now; put the old data back, or run the experiment again",
+        complaint(f"replay run.h5 {TRUST}"),
     )
 
 
-def test_replay_without_a_digest_compares_no_data(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(path), "-o", "run.h5"]) == 0
+def test_replay_without_a_digest_compares_no_data(path: Path) -> None:
+    answer("simulate ../there/tiny.toml -o run.h5")
     forget_digest("run.h5")
-    assert main(["replay", "run.h5", *trust(path)]) == 0
+    answer(f"replay run.h5 {TRUST}")
     change_data(path)
-    assert main(["replay", "run.h5", *trust(path)]) == 1  # the updates tell
-    assert "differs: the update of client" in capsys.readouterr().err
+    assert "differs: the update of client" in answer(f"replay run.h5 {TRUST}", code=1).err  # the updates tell
 
 
-def test_resume_refuses_other_data(
-    path: Path, stop_at: Callable[[int], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_refuses_other_data(path: Path, stop_at: Callable[[int], None]) -> None:
     stop_at(9)
-    assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
+    answer("simulate ../there/tiny.toml -o cut.h5", code=4)
     before = Path("cut.h5").read_bytes()
     stop_at(10**9)
     change_data(path)
-    assert main(["resume", "cut.h5", *trust(path)]) == 2
-    assert "cut.h5: the data have changed since this run" in capsys.readouterr().err
+    assert "cut.h5: the data have changed since this run" in complaint(f"resume cut.h5 {TRUST}")
     assert Path("cut.h5").read_bytes() == before
     np.save(path.with_name("rows.npy"), ROWS)
-    assert main(["resume", "cut.h5", *trust(path)]) == 0
-    assert main(["replay", "cut.h5", *trust(path)]) == 0
+    answer(f"resume cut.h5 {TRUST}")
+    answer(f"replay cut.h5 {TRUST}")
 
 
-def test_compare_names_other_data(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(path), "-o", "a.h5"]) == 0
+def test_compare_names_other_data(path: Path) -> None:
+    answer("simulate ../there/tiny.toml -o a.h5")
     change_data(path)
-    assert main(["simulate", str(path), "-o", "b.h5"]) == 0
+    answer("simulate ../there/tiny.toml -o b.h5")
     shutil.copy("a.h5", "old.h5")
     forget_digest("old.h5")
-    one, other = digest_of("a.h5"), digest_of("b.h5")
-    words = {
-        "a.h5": "the same in both runs",
-        "b.h5": f"DIFFERENT: SHA-256 {one[:12]} and {other[:12]}; compare runs on the same data",
-        "old.h5": "not known: a run has no digest of its data",
-    }
-    equal = {"a.h5": True, "b.h5": False, "old.h5": None}
-    for second in words:
-        capsys.readouterr()
-        main(["compare", "a.h5", second, "--loss-within", "1e9"])
-        assert f"data        {words[second]}\n" in capsys.readouterr().out
-        main(["compare", "a.h5", second, "--json", "--loss-within", "1e9"])
-        found = json.loads(capsys.readouterr().out)["data"]
-        assert found == {"first": one, "second": digest_of(second), "equal": equal[second]}
-
-
-def test_compare_is_silent_about_data_where_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(write(tmp_path, "delays")), "-o", "a.h5"]) == 0
-    capsys.readouterr()
-    assert main(["compare", "a.h5", "a.h5"]) == 0
-    assert "\ndata " not in capsys.readouterr().out
+    one = digest_of("a.h5")
+    other = digest_of("b.h5")
+    for second, equal, words in (
+        ("a.h5", True, "the same in both runs"),
+        ("b.h5", False, f"DIFFERENT: SHA-256 {one[:12]} and {other[:12]}; compare runs on the same data"),
+        ("old.h5", None, "not known: a run has no digest of its data"),
+    ):
+        command = f"compare a.h5 {second} --loss-within 1e9 --updates-within 1e9"
+        assert f"data        {words}\n" in answer(command).out
+        assert record(command)["data"] == {"first": one, "second": digest_of(second), "equal": equal}
