@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.support.answers import answer, complaint
-from tests.support.edited import edited
+from tests.support.edited import edited, set_state
 from tests.support.own_parts import write
 from tests.support.runs import simulated
 from tests.support.texts import QUADRATIC
@@ -210,10 +210,7 @@ def test_what_ends_it_while_it_writes_loses_nothing(folder: Path, monkeypatch: p
 
 def test_runs_that_have_not_ended_and_files_of_others_are_refused(folder: Path) -> None:
     simulated(folder / FILE, QUADRATIC)
-    with edited(FILE) as file:
-        status = file["status"][()]
-        status["state"] = b"stopped"
-        file["status"][...] = status
+    set_state(FILE, State.STOPPED)
     simulated(folder / "busy.h5", QUADRATIC)
     Path("text.h5").write_text("text")
     claim = Claim(folder / "busy.h5", force=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support import own_parts as outside
 from tests.support.answers import answer, complaint
-from tests.support.edited import edited
+from tests.support.edited import set_state
 from tests.support.texts import quadratic
 
 from areabench.engine.events import State
@@ -326,10 +326,7 @@ def test_check_says_whether_a_run_has_ended_or_can_continue() -> None:
     answer("check try.toml --set seed=1 --ended-in a.h5", code=1)
     Path("a.h5.checkpoint").touch()
     answer("check try.toml --ended-in a.h5")
-    with edited("a.h5") as file:
-        status = file["status"][()]
-        status["state"] = b"stopped"
-        file["status"][...] = status
+    set_state("a.h5", State.STOPPED)
     assert "areabench resume a.h5" in answer("check try.toml --ended-in a.h5", code=4).out
     answer("check try.toml --set seed=1 --ended-in a.h5", code=1)
     Path("a.h5.checkpoint").unlink()

@@ -4,69 +4,58 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import pytest
-from tests.support.edited import edited
+from tests.support.edited import edited, set_state
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
-from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.launching.run import code_of_launch, file_stamp
 from areabench.launching.watch import LauncherExit
-from areabench.runfile.layout import pack_status
 from areabench.runfile.lock import lock
 from areabench.runfile.read import open_run
 from areabench.runfile.record import mark_killed_run
-
-EXPERIMENT = quadratic("horizon_s = 0.5")
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A run file of a run that is done."""
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "a.toml").write_text(EXPERIMENT)
-    assert main(["simulate", str(folder / "a.toml"), "--output", str(folder / "a.h5"), "--progress", "never"]) == 0
-    return (folder / "a.h5").read_bytes()
+    return simulated(tmp_path_factory.mktemp("run") / "a.h5", quadratic("horizon_s = 0.5")).read_bytes()
 
 
 def left(folder: Path, content: bytes, state: State) -> Path:
     """A run file that is in some state."""
     path = folder / "run.h5"
     path.write_bytes(content)
-    with open_run(path) as run:
-        status = replace(run.status, state=state, reason="so it was")
-    with h5py.File(path) as file:
-        offset = file["status"].id.get_offset()
-    with path.open("r+b") as raw:
-        raw.seek(offset)
-        raw.write(pack_status(status))
+    set_state(path, state)
     return path
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "expected"),
+    ("state", "ending", "expected"),
     [
-        (State.DONE, 0, 0),
-        (State.TARGET, 0, 0),
-        (State.DIVERGED, 3, 3),
-        (State.DIVERGED, 0, 3),
-        (State.STOPPED, 4, 4),
-        (State.STOPPED, 143, 4),  # mpirun was told to end the ranks when all was written
-        (State.FAILED, 1, 1),
-        (State.FAILED, 0, 1),  # a fault-tolerant mpirun does not mind ranks that were killed
-        (State.FAILED, -9, 1),
-        (State.DONE, 1, 1),  # something went wrong after the run
+        (State.DONE, LauncherExit(0), 0),
+        (State.DONE, LauncherExit(-9), 0),
+        (State.DONE, LauncherExit(143, signal.SIGTERM), 0),
+        (State.DONE, LauncherExit(1), 1),  # something went wrong after the run
+        (State.TARGET, LauncherExit(0), 0),
+        (State.DIVERGED, LauncherExit(3), 3),
+        (State.DIVERGED, LauncherExit(0), 3),
+        (State.STOPPED, LauncherExit(4), 4),
+        (State.STOPPED, LauncherExit(143), 4),  # mpirun was told to end the ranks when all was written
+        (State.STOPPED, LauncherExit(-9, signal.SIGTERM), 4),
+        (State.STOPPED, LauncherExit(-9, signal.SIGINT), 130),
+        (State.FAILED, LauncherExit(1), 1),
+        (State.FAILED, LauncherExit(0), 1),  # a fault-tolerant mpirun does not mind ranks that were killed
+        (State.FAILED, LauncherExit(-9), 1),
     ],
 )
 def test_the_run_file_knows_better_than_mpirun(
-    state: State, code: int, expected: int, done: bytes, tmp_path: Path
+    state: State, ending: LauncherExit, expected: int, done: bytes, tmp_path: Path
 ) -> None:
-    path = left(tmp_path, done, state)
-    assert code_of_launch(path, None, LauncherExit(code), trusted=False) == expected
+    assert code_of_launch(left(tmp_path, done, state), None, ending, trusted=False) == expected
 
 
 @pytest.mark.parametrize("state", [State.DONE, State.TARGET, State.DIVERGED])
@@ -159,18 +148,3 @@ def test_a_run_file_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pyte
     path.write_bytes(b"no run file")
     assert code_of_launch(path, None, LauncherExit(137), trusted=True) == 1
     assert str(path) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("state", "ending", "expected"),
-    [
-        (State.STOPPED, LauncherExit(-9, signal.SIGTERM), 4),
-        (State.STOPPED, LauncherExit(-9, signal.SIGINT), 130),
-        (State.DONE, LauncherExit(143, signal.SIGTERM), 0),
-        (State.DONE, LauncherExit(-9), 0),
-    ],
-)
-def test_a_run_that_ended_before_mpirun_was_ended_keeps_its_code(
-    state: State, ending: LauncherExit, expected: int, done: bytes, tmp_path: Path
-) -> None:
-    assert code_of_launch(left(tmp_path, done, state), None, ending, trusted=True) == expected

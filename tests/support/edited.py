@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from areabench.arrays import crc32
+from areabench.engine.events import State
 from areabench.results.diagnosis import diagnosis_of
 from areabench.runfile.checksums import CHECKSUMS, checksum_row
 from areabench.runfile.layout import diagnosis_row
@@ -41,6 +42,15 @@ def _sign(file: h5py.File) -> None:
     status = file["status"][()]
     status["checksum"] = crc32(status.tobytes()[: STATUS.itemsize - 4])
     file["status"][...] = status
+
+
+def set_state(path: Path | str, state: State, reason: str = "so it was") -> None:
+    """Give a run file another state."""
+    with edited(path) as file:
+        status = file["status"][()]
+        status["state"] = state.text.encode()
+        status["reason"] = reason.encode()
+        file["status"][...] = status
 
 
 def add_diagnosis(path: Path) -> None:

@@ -133,10 +133,10 @@ def _mpi_here() -> str:
 
     family = mpi4py_family()
     if family is None:
-        from areabench.launching.mpirun import ask_launcher, find_mpirun
+        from areabench.launching.mpirun import find_launcher
 
         try:
-            family = ask_launcher(find_mpirun()).family
+            family = find_launcher(None).family
         except UserError as error:
             raise UserError(
                 f"--mpi: cannot be found out from the mpirun here: {error}; or give --mpi openmpi or --mpi mpich"

