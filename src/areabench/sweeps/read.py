@@ -208,6 +208,8 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
                 result = _result(path, experiment, reader.stored_status, metrics, index, staleness, served)
     except DamagedFileError as error:
         raise RunFileError(f"{path}: is damaged ({error.what}); `areabench sweep` makes this run again") from error
+    except RunFileError as error:
+        raise RunFileError(f"{error}; `areabench sweep` makes this run again") from error
     result = result or read_result(path)
     return result if result.is_done else None
 
