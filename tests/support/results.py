@@ -18,6 +18,8 @@ from areabench.methods.base import MethodSettings
 from areabench.problems.data.mnist import Mnist
 from areabench.problems.logistic import Logistic
 from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.settings.parse import Location
+from areabench.sweeps.file import SweepFile
 from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Result, Sweep
 from areabench.timing.rates import RateSettings
@@ -63,8 +65,11 @@ def counts(values: Sequence[int]) -> npt.NDArray[np.int64]:
     return np.array(values, np.int64)
 
 
+NO_GRID = SweepFile(Location("one.toml"), {}, "", 1, ((),))
+
+
 def sweep_of(results: Sequence[Result], planned: Sequence[Experiment] = (), **changes: Any) -> Sweep:
     """A sweep called `one` of these results; planned are their experiments, where no others are."""
     experiments = planned or [result.experiment for result in results]
     members = tuple(Member((), experiment.seed, experiment, "", "run.h5") for experiment in experiments)
-    return replace(Sweep(SweepPlan("one", "", members, ""), tuple(results), (), ()), **changes)
+    return replace(Sweep(SweepPlan("one", NO_GRID, members), tuple(results), (), ()), **changes)

@@ -135,9 +135,9 @@ def test_the_run_file_is_named_after_the_run() -> None:
 def test_the_resolved_text_expands_to_the_same() -> None:
     delays = 'delays = [{name = "exponential"}, {name = "fixed"}]\n'
     plan = plan_of(BASE + GRID + delays, "clients.count=3")
-    again = load_sweep(written(plan.text, "again.toml"))
+    again = load_sweep(written(plan.file.text(), "again.toml"))
     assert again.members == plan.members
-    assert (again.title, again.text) == (plan.title, plan.text)
+    assert (again.title, again.file.text()) == (plan.title, plan.file.text())
 
 
 def test_an_invalid_cell_does_not_affect_the_others() -> None:
@@ -325,7 +325,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_one_line() -> None:
     assert "seed: a number of thousands of digits is out of range" in refusal(BASE.replace("7", huge))
     plan = plan_of(f"{BASE}[[sweep.grid]]\nseed = [1, {huge}, {huge}0]\n")
     assert [member.experiment is None for member in plan.members] == [False, True, True]
-    assert huge in plan.text
+    assert huge in plan.file.text()
     assert "is not a list; write [0xfff" in refusal(f"{BASE}[[sweep.grid]]\nseed = {huge}\n")
 
 

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tests.support.results import NO_GRID
 from tests.support.texts import quadratic
 from tests.sweeps.conftest import sweep, written
 
@@ -341,15 +342,18 @@ def test_a_folder_that_cannot_be_used_is_reported_in_one_line(output: str, told:
     assert sweep(QUADRATIC, "-o", "a" * 300, "--dry-run", code=2).err.count("\n") == 1
 
 
+NOTHING = SweepPlan("try", NO_GRID, ())
+
+
 def test_a_full_disc_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "write_text", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     told = pytest.raises(UserError, match="No space left on device; make room or choose another --output")
-    with told, opened(Path("runs/try"), SweepPlan("try", "", (), ""), "simulator"):
+    with told, opened(Path("runs/try"), NOTHING, "simulator"):
         raise AssertionError("was opened")
 
 
 def test_an_error_inside_a_sweep_is_not_blamed_on_its_folder() -> None:
-    with pytest.raises(PermissionError), opened(Path("runs/try"), SweepPlan("try", "", (), ""), "simulator"):
+    with pytest.raises(PermissionError), opened(Path("runs/try"), NOTHING, "simulator"):
         raise PermissionError("of something else")
 
 

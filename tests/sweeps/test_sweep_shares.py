@@ -28,7 +28,7 @@ def test_each_run_is_in_one_share() -> None:
     files = [member.file for member in plan.members]
     shares = [[member.file for member in Share(number, 4).taken_from(plan).members] for number in (1, 2, 3, 4)]
     assert shares == [[files[0], files[4]], [files[1], files[5]], [files[2]], [files[3]]]
-    assert Share(3, 4).taken_from(plan).text == plan.text
+    assert Share(3, 4).taken_from(plan).file == plan.file
 
 
 def test_two_shares_at_the_same_time_make_the_sweep() -> None:

@@ -20,7 +20,7 @@ from areabench.results.retention import named_rule
 from areabench.results.table import table_columns
 from areabench.sweeps.choose import choose_settings, edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
-from areabench.sweeps.plan import candidates_of, expand, load_sweep
+from areabench.sweeps.plan import SweepPlan, candidates_of, expand, load_sweep
 from areabench.sweeps.read import Result, Sweep, Tuning, open_sweep
 from areabench.views.tables.forms import as_text
 from areabench.views.tables.sheets import plain_sheet
@@ -166,7 +166,11 @@ def choose_by_time(among: tuple[float, ...]) -> tuple[set[float], tuple[str, ...
         state = State.DIVERGED if seed == 3 and size in among else State.DONE
         results[member.file] = made(member.experiment, [0.0, 1.0, 2.0], accuracies, [4.0, 2.0, 1.0], state)
     choice = choose_settings(file, results)
-    sizes = {one.experiment.method.step_size for one in choice.tests(file) if one.experiment is not None}
+    sizes = {
+        one.experiment.method.step_size
+        for one in choice.tested(SweepPlan("tuned", file, ())).members
+        if one.experiment is not None
+    }
     return sizes, choice.notes
 
 

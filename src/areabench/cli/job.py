@@ -212,10 +212,10 @@ def job_work(options: argparse.Namespace) -> JobWork:
     tasks = []
     for number in range(count):
         members = [*Share(number + 1, count).taken_from(plan).members]
-        if plan.file is not None:  # tuned: each share makes its part of the test runs too
+        if plan.is_tuned:  # tuned: each share makes its part of the test runs too
             members += expected_tests(plan.file)[number::count]
         tasks.append([member.experiment for member in members if member.experiment is not None])
-    return JobWork(plan.name, tasks, is_sweep=True, is_tuned=plan.file is not None)
+    return JobWork(plan.name, tasks, is_sweep=True, is_tuned=plan.is_tuned)
 
 
 # -------------------------------------------------------------------------------------------------- the script

@@ -46,7 +46,7 @@ def print_plans(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Sw
 
 def _print_tests(plan: SweepPlan, folder: Path, options: SweepOptions) -> None:
     """Print what follows the tuning runs."""
-    if plan.file is None:
+    if not plan.is_tuned:
         return
     tests = None if options.force else with_tests(plan, folder)
     if tests is None:

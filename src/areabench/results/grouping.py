@@ -187,7 +187,7 @@ def comparisons_of(sweep: Sweep, rule: Rule, target: float = 80.0) -> tuple[Comp
         or (result.status.state in (State.DONE, State.TARGET) and len(result.train_loss))
     ]
     found = _compared(sweep.plan.experiments, judged, rule_of(sweep, rule), target, sweep.tuned_keys)
-    title = sweep.plan.title or sweep.plan.name
+    title = sweep.plan.title
     note = "" if sweep.transport == "simulator" else ", in real time"
     if failed := len(sweep.failures):
         note += f" ({failed:,} run{'s' * (failed > 1)} failed, see failures.csv)"

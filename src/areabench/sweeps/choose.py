@@ -7,17 +7,18 @@ import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from areabench.errors import RunFailure, UserError
 from areabench.experiment.labels import method_label
 from areabench.files import check_checksum, replace_text, with_checksum
 from areabench.settings.toml import block, read_text, read_toml
 from areabench.sweeps.file import SweepFile
-from areabench.sweeps.plan import Candidates, Member, SweepPlan, candidates_of, members_at
-from areabench.sweeps.tune import Metric
+from areabench.sweeps.passes import part_of
+from areabench.sweeps.plan import Candidates, Member, SweepPlan, candidates_of
+from areabench.sweeps.tune import Metric, Setting
 
 if TYPE_CHECKING:
     from areabench.sweeps.read import Result, Sweep
@@ -27,18 +28,18 @@ CHOICE_FILE = "chosen.toml"
 
 @dataclass(frozen=True)
 class TunedChoice:
-    """What a tuned sweep has chosen, by point of its grids: keys and values, None where no setting can be used."""
+    """What a tuned sweep has chosen, by point of its grids; None where no setting can be used."""
 
-    settings: tuple[tuple[tuple[str, Any], ...] | None, ...]
+    settings: tuple[Setting | None, ...]
     notes: tuple[str, ...]  # best settings at the edge, and methods without one
 
-    def tests(self, file: SweepFile) -> tuple[Member, ...]:
-        """The runs that test the chosen settings."""
+    def tested(self, plan: SweepPlan) -> SweepPlan:
+        """The plan with the runs that test the chosen settings."""
         members: list[Member] = []
-        for group, settings in zip(candidates_of(file), self.settings, strict=True):
-            if settings is not None:
-                members += members_at(file, group, settings, None)
-        return tuple(members)
+        for group, setting in zip(candidates_of(plan.file), self.settings, strict=True):
+            if setting is not None:
+                members += group.test_runs(setting)
+        return replace(plan, members=tuple(members))
 
 
 def tuning_notes(sweep: Sweep) -> list[str]:
@@ -50,39 +51,36 @@ def tuning_notes(sweep: Sweep) -> list[str]:
 def choose_settings(file: SweepFile, results: Mapping[str, Result]) -> TunedChoice:
     """The choice of a sweep whose tuning runs are done, given by file name."""
     assert file.tune is not None
-    settings: list[tuple[tuple[str, Any], ...] | None] = []
+    settings: list[Setting | None] = []
     notes: dict[str, list[str]] = {}  # what is to be said, and of whom
     for group in candidates_of(file):
         scores = []
         for number, point in enumerate(group.points):
-            files = [member.file for member in members_at(file, group, point, file.tune.seeds)]
-            trials = [results[name] for name in files if name in results]
+            trials = [results[member.file] for member in group.tuning_runs(point) if member.file in results]
             if trials and not any(trial.has_diverged for trial in trials):
                 scores.append((score_of(trials, file.tune.metric, file.tune.target), number))
+        best = None
+        said = ["no setting that was tried is without a diverged or failed trial"]
         if scores:
             best = group.points[min(scores)[1]]
             said = edges(group.points, best)
-        else:
-            best = None
-            said = ["no setting that was tried is without a diverged or failed trial"]
         settings.append(best)
         for words in said:
-            notes.setdefault(words, []).append(_name(file, group))
+            notes.setdefault(words, []).append(_name(group))
     return TunedChoice(tuple(settings), tuple(f"{'; '.join(names)}: {words}" for words, names in notes.items()))
 
 
 def write_choice(folder: Path, plan: SweepPlan, choice: TunedChoice) -> None:
     """Write the choice of a sweep down, for all who read its folder."""
-    assert plan.file is not None
     blocks = [block({"sweep": _digest(plan), "notes": choice.notes})]
-    for group, settings in zip(candidates_of(plan.file), choice.settings, strict=True):
-        lines = block({"method": _name(plan.file, group)})
-        if settings is not None:
-            lines += block({"settings": dict(settings)})
+    for group, setting in zip(candidates_of(plan.file), choice.settings, strict=True):
+        lines = block({"method": _name(group)})
+        if setting is not None:
+            lines += block({"settings": dict(setting)})
         blocks.append(f"[[chosen]]\n{lines}")
     path = folder / CHOICE_FILE
     try:
-        replace_text(path, with_checksum("\n".join(blocks)), path.with_name(f"{path.name}.{os.getpid()}.part"))
+        replace_text(path, with_checksum("\n".join(blocks)), part_of(path, os.getpid()))
     except OSError as error:
         raise RunFailure(f"{path}: cannot be written: {error.strerror}; make room") from error
 
@@ -97,17 +95,24 @@ def read_choice(folder: Path, plan: SweepPlan) -> TunedChoice | None:
     table = read_toml(text, str(path))
     if table["sweep"] != _digest(plan):
         return None
-    chosen = [entry.get("settings") for entry in table["chosen"]]
-    settings = tuple(None if values is None else tuple(values.items()) for values in chosen)
-    return TunedChoice(settings, tuple(table["notes"]))
+    settings = [tuple(entry["settings"].items()) if "settings" in entry else None for entry in table["chosen"]]
+    return TunedChoice(tuple(settings), tuple(table["notes"]))
 
 
 def _digest(plan: SweepPlan) -> str:
     """What tells sweeps apart that are written differently."""
-    return hashlib.sha256(plan.text.encode()).hexdigest()
+    return hashlib.sha256(plan.file.text().encode()).hexdigest()
 
 
-def edges(points: Sequence[tuple[tuple[str, Any], ...]], best: tuple[tuple[str, Any], ...]) -> list[str]:
+def _name(group: Candidates) -> str:
+    """The method and its rates in words."""
+    for member in group.test_runs(group.points[0]):
+        if (experiment := member.experiment) is not None:
+            return f"{method_label(experiment.method.name)}, {experiment.rates.describe()}"
+    return group.method
+
+
+def edges(points: Sequence[Setting], best: Setting) -> list[str]:
     """The numbers of the best setting that are the smallest or largest of those tried."""
     found = []
     for key, value in best:
@@ -118,14 +123,6 @@ def edges(points: Sequence[tuple[tuple[str, Any], ...]], best: tuple[tuple[str, 
                 "a better one may lie beyond it"
             )
     return found
-
-
-def _name(file: SweepFile, group: Candidates) -> str:
-    """The method and its rates in words."""
-    experiment = next((one.experiment for one in members_at(file, group, group.points[0], None)), None)
-    if experiment is None:
-        return group.method
-    return f"{method_label(experiment.method.name)}, {experiment.rates.describe()}"
 
 
 def score_of(trials: Sequence[Result], metric: Metric, target: float) -> tuple[float, ...]:

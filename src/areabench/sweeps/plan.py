@@ -19,10 +19,10 @@ from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import check_trace, checked_experiment
 from areabench.kernels import Bits
 from areabench.settings.keys import slug
-from areabench.settings.parse import Location, to_toml
+from areabench.settings.parse import to_toml
 from areabench.settings.toml import literal
 from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
-from areabench.sweeps.tune import Metric
+from areabench.sweeps.tune import Setting
 
 _DIGEST_DIGITS = 10
 
@@ -40,13 +40,21 @@ class Member:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All runs of a sweep."""
+    """All runs of a sweep; of a tuned one the tuning runs, or those that test what they have chosen."""
 
     name: str
-    title: str
+    file: SweepFile
     members: tuple[Member, ...]
-    text: str  # the sweep as one TOML file
-    file: SweepFile | None = None  # where the sweep is tuned: its members are the tuning runs, or the test runs
+
+    @property
+    def title(self) -> str:
+        """What its tables and figures are called."""
+        return self.file.title or self.name
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether settings are chosen before the runs that are shown."""
+        return self.file.tune is not None
 
     @property
     def experiments(self) -> list[Experiment]:
@@ -61,24 +69,20 @@ def load_sweep(path: Path, overrides: Sequence[str] = (), trials: int | None = N
 
 def plan_sweep(file: SweepFile, name: str) -> SweepPlan:
     """Expand a sweep; an error where none of its runs can be made."""
-    members = tuple(checked(expand(file), _trace, check_trace))
-    if all(member.experiment is None for member in members):  # the file itself is wrong, and the first error says where
-        raise ConfigError(members[0].error)
-    plan = SweepPlan(name, file.title, members, file.text(), file if file.tune is not None else None)
-    if file.tune is not None:
-        _check_metric(file.place.inner("tune").inner("metric"), file.tune.metric, plan.experiments)
+    plan = SweepPlan(name, file, tuple(checked(expand(file), _trace, check_trace)))
+    if not plan.experiments:  # the file itself is wrong, and the first error says where
+        raise ConfigError(plan.members[0].error)
+    if file.tune is not None and file.tune.metric != "loss":
+        place = file.place.inner("tune").inner("metric")
+        for experiment in plan.experiments:
+            if not experiment.problem.has_accuracy:
+                name = experiment.problem.name
+                raise place.error(f'the problem {name} has no accuracy to choose by; write metric = "loss"')
+            if file.tune.metric == "time" and experiment.record.snapshots == "none":
+                raise place.error(
+                    'no time to a target is known where record.snapshots = "none"; write metric = "accuracy"'
+                )
     return plan
-
-
-def _check_metric(place: Location, metric: Metric, experiments: Sequence[Experiment]) -> None:
-    """Refuse a metric that the tuning runs will not have, before they are made."""
-    for experiment in experiments if metric != "loss" else ():
-        if not experiment.problem.has_accuracy:
-            raise place.error(
-                f'the problem {experiment.problem.name} has no accuracy to choose by; write metric = "loss"'
-            )
-        if metric == "time" and experiment.record.snapshots == "none":
-            raise place.error('no time to a target is known where record.snapshots = "none"; write metric = "accuracy"')
 
 
 # ---------------------------------------------------------------------------------------------------- expanding
@@ -86,18 +90,14 @@ def _check_metric(place: Location, metric: Metric, experiments: Sequence[Experim
 
 def expand(file: SweepFile) -> tuple[Member, ...]:
     """Every run once, trials innermost; of a tuned sweep the tuning runs, since the test runs depend on them."""
-    if file.tune is None:
-        members: dict[str, Member] = {}
-        for point in _grid_points(file):
-            for member in _trials(file, point):
-                members.setdefault(member.file, member)
-        return tuple(members.values())
-    return tuple(
-        member
-        for group in candidates_of(file)
-        for point in group.points
-        for member in members_at(file, group, point, file.tune.seeds)
-    )
+    if file.tune is not None:
+        groups = candidates_of(file)
+        return tuple(member for group in groups for point in group.points for member in group.tuning_runs(point))
+    members: dict[str, Member] = {}
+    for axes in _grid_points(file):
+        for member in _trials(file, axes):
+            members.setdefault(member.file, member)
+    return tuple(members.values())
 
 
 def _grid_points(file: SweepFile) -> Iterator[list[Axis]]:
@@ -108,41 +108,49 @@ def _grid_points(file: SweepFile) -> Iterator[list[Axis]]:
 
 @dataclass(frozen=True)
 class Candidates:
-    """A point of the grids and the settings that are tried at it."""
+    """A point of the grids of a tuned sweep, and the settings that are tried at it."""
 
-    point: tuple[Axis, ...]
+    file: SweepFile
+    axes: tuple[Axis, ...]  # of the point
     method: str
-    points: tuple[tuple[tuple[str, Any], ...], ...]  # keys and values
+    points: tuple[Setting, ...]
+
+    def tuning_runs(self, point: Setting) -> list[Member]:
+        """The trials of one of the settings on which the choice is made."""
+        tune = self.file.tune
+        assert tune is not None
+        file = replace(self.file, base={**self.file.base, "seed": tune.seed}, trials=tune.trials)
+        return list(_trials(file, self._axes_at(point)))
+
+    def test_runs(self, point: Setting) -> list[Member]:
+        """The trials of one of the settings that are shown."""
+        return list(_trials(self.file, self._axes_at(point)))
+
+    def _axes_at(self, point: Setting) -> list[Axis]:
+        return [*self.axes, *(Axis(key, (value,)) for key, value in point)]
 
 
 def candidates_of(file: SweepFile) -> list[Candidates]:
     """What a tuned sweep tries, by point of the grids; equal points once."""
     assert file.tune is not None
     found: dict[str, Candidates] = {}
-    for point in _grid_points(file):
-        table = merged(file.base, _nested(point))
-        method, aggregation = (table.get(section, {}) for section in ("method", "aggregation"))
-        name = str(method.get("name", "")) if isinstance(method, dict) else ""
-        stepping = str(aggregation.get("name", "updates")) if isinstance(aggregation, dict) else "updates"
-        group = Candidates(tuple(point), name, tuple(file.tune.points(name, stepping)))
-        found.setdefault(literal(table), group)
+    for axes in _grid_points(file):
+        table = merged(file.base, _nested(axes))
+        method = _name_in(table, "method", "")
+        points = file.tune.points(method, _name_in(table, "aggregation", "updates"))
+        found.setdefault(literal(table), Candidates(file, tuple(axes), method, tuple(points)))
     return list(found.values())
 
 
-def members_at(
-    file: SweepFile, group: Candidates, point: Sequence[tuple[str, Any]], seeds: Sequence[int] | None
-) -> list[Member]:
-    """The trials of one of the settings that are tried, with these seeds or those of the test."""
-    axes = [*group.point, *(Axis(key, (value,)) for key, value in point)]
-    if seeds is None:
-        return list(_trials(file, axes))
-    tuning = replace(file, base={**file.base, "seed": seeds[0]}, trials=len(seeds))
-    return list(_trials(tuning, axes))
+def _name_in(table: Table, section: str, default: str) -> str:
+    """The part that a section names; a section of another shape is refused with its experiment."""
+    entries = table.get(section)
+    return str(entries.get("name", default)) if isinstance(entries, dict) else default
 
 
 def expected_tests(file: SweepFile) -> list[Member]:
     """As many runs as the test of a tuned sweep has, with the first setting that is tried in place of the best."""
-    return [member for group in candidates_of(file) for member in members_at(file, group, group.points[0], None)]
+    return [member for group in candidates_of(file) for member in group.test_runs(group.points[0])]
 
 
 def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:
@@ -167,12 +175,13 @@ def run_file_name(experiment: Experiment) -> str:
 
 def _invalid(settings: tuple[tuple[str, object], ...], table: Table, trial: int, error: str) -> Member:
     """A member without experiment; its name is made of what is known."""
-    method = table.get("method")
-    name = str(method.get("name")) if isinstance(method, dict) else "invalid"
+    name = re.sub(r"[^A-Za-z0-9-]", "_", _name_in(table, "method", "invalid"))[:40]
     given = table.get("seed", 0)
-    seed = given + trial if type(given) is int and abs(given) <= SEEDS else trial
-    words = f"{re.sub(r'[^A-Za-z0-9-]', '_', name)[:40]}-invalid-{seed}"
-    return Member(settings, seed, None, error, f"{words}-{_digest(literal({**table, 'seed': (given, trial)}))}.h5")
+    seed = trial
+    if type(given) is int and abs(given) <= SEEDS:
+        seed += given
+    digest = _digest(literal({**table, "seed": (given, trial)}))
+    return Member(settings, seed, None, error, f"{name}-invalid-{seed}-{digest}.h5")
 
 
 def _digest(text: str) -> str:
@@ -204,16 +213,15 @@ def checked(
     members: Iterable[Member], subject: Callable[[Experiment], object], check: Callable[[Experiment], object]
 ) -> Iterator[Member]:
     """The members; without experiment where `check` refuses it. It is called once for each `subject` except None."""
-    errors: dict[object, str] = {}
+    errors: dict[object, str] = {None: ""}
     for member in members:
-        experiment = member.experiment
-        key = None if experiment is None else subject(experiment)
-        if experiment is None or key is None:
+        if member.experiment is None:
             yield member
             continue
+        key = subject(member.experiment)
         if key not in errors:
             try:
-                check(experiment)
+                check(member.experiment)
                 errors[key] = ""
             except UserError as error:
                 errors[key] = str(error)
@@ -228,10 +236,10 @@ def bits_of(plans: Sequence[SweepPlan]) -> Bits:
     return found.pop() if found else "native"
 
 
-def _trace(experiment: Experiment) -> tuple[str, int] | None:
-    """What the delays are read from, and for how many clients."""
+def _trace(experiment: Experiment) -> object:
+    """What the delays are read from, and for how many clients; None where they are drawn."""
     source = experiment.delays.source
-    return None if source is None else (source, experiment.clients.count)
+    return source and (source, experiment.clients.count)
 
 
 # ---------------------------------------------------------------------------------------------------- shares
@@ -267,7 +275,6 @@ class Share:
 def read_share(text: str) -> Share:
     """A share as it is typed: K/N."""
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
-    number, of = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= number <= of:
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UserError(f"--share {text}: is not K/N with 1 <= K <= N; the shares of three are 1/3, 2/3 and 3/3")
-    return Share(number, of)
+    return Share(int(match[1]), int(match[2]))

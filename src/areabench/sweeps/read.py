@@ -347,12 +347,12 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
     """
     folder = Path(folder)
     stored = read_stored(folder)
-    plan = stored.plan()
+    plan = SweepPlan(stored.name, stored.file, expand(stored.file))
     tuning = None
-    if plan.file is not None and plan.file.tune is not None:
+    if plan.file.tune is not None:
         tuning = Tuning(plan.file.tune, plan, folder, read_choice(folder, plan))
         if tuning.choice is not None:
-            plan = replace(plan, members=tuning.choice.tests(plan.file))
+            plan = tuning.choice.tested(plan)
     results, missing = _read_members(folder, plan, progress)
     if tuning is not None and tuning.choice is None:  # there is nothing to show yet
         results = []
@@ -393,14 +393,12 @@ def _to_be_run(members: Sequence[Member]) -> list[Member]:
 
 def with_tests(plan: SweepPlan, folder: Path) -> SweepPlan | None:
     """The plan of a tuned sweep with its test runs; None where nothing is chosen yet."""
-    assert plan.file is not None
     choice = read_choice(folder, plan)
-    return None if choice is None else replace(plan, members=choice.tests(plan.file))
+    return None if choice is None else choice.tested(plan)
 
 
 def make_choice(plan: SweepPlan, folder: Path) -> None:
     """Choose from the tuning runs of a sweep, and write it down; nothing where one of them is not done."""
-    assert plan.file is not None
     results, missing = _read_members(folder, replace(plan, members=expand(plan.file)))
     if not _to_be_run(missing):
         write_choice(folder, plan, choose_settings(plan.file, {one.path.name: one for one in results}))
@@ -433,16 +431,11 @@ class StoredSweep:
     transport: str
     file: SweepFile
 
-    def plan(self) -> SweepPlan:
-        """The sweep expanded again."""
-        file = self.file
-        return SweepPlan(self.name, file.title, expand(file), file.text(), file if file.tune is not None else None)
-
 
 def stored_text(plan: SweepPlan, transport: str) -> str:
     """The content of sweep.toml: the sweep, and what the folder is."""
     folder = f"[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n"
-    return with_checksum(f"{plan.text}\n{folder}")
+    return with_checksum(f"{plan.file.text()}\n{folder}")
 
 
 def read_stored(folder: Path) -> StoredSweep:

@@ -76,7 +76,7 @@ def run_sweep(
     tests = []
     test_folders = []
     for plan, part in zip(plans, report.folders, strict=True):
-        if plan.file is None:
+        if not plan.is_tuned:
             continue
         if part.now or with_tests(plan, part.folder) is None:
             try:
@@ -107,7 +107,8 @@ def _run_plans(
         reports = {}
         for plan, folder in zip(plans, folders, strict=True):
             report = look_into(folder, plan, options.share, force=options.force)
-            report.phase = phase if plan.file is not None else ""
+            if plan.is_tuned:
+                report.phase = phase
             write_failures(report)
             reports[folder] = report
         interrupts = stack.enter_context(Interrupts())

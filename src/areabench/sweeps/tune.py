@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from areabench.methods import AGGREGATIONS, METHODS
 from areabench.settings.keys import key
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Metric = Literal["accuracy", "loss", "time"]
 Search = Literal["grid", "random", "quasi-random"]
 Scale = Literal["log", "linear"]
+Setting: TypeAlias = tuple[tuple[str, Any], ...]  # tuned keys and their values
 _SECTIONS = {"method": METHODS, "aggregation": AGGREGATIONS}
 _DIGITS = 4  # of a drawn number, so that file names and tables can be read
 _MOST = 10_000
@@ -97,7 +98,7 @@ class Tune:
         goal = {"accuracy": "highest mean accuracy", "loss": "lowest mean loss"}
         return goal.get(self.metric, f"fewest trials that miss {self.target:g} % and shortest mean time to it")
 
-    def points(self, method: str, aggregation: str) -> list[tuple[tuple[str, Any], ...]]:
+    def points(self, method: str, aggregation: str) -> list[Setting]:
         """The settings to try of a method, each once; keys that it does not have are left out."""
         kinds: dict[str, Any] = {}  # the types of the keys that it has
         for section, name in (("method", method), ("aggregation", aggregation)):

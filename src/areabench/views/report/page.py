@@ -46,7 +46,7 @@ def build_report(
     comparisons, places = place_series(sources, target)
     runs = runs_to_detail(places)
     series = tuple(series_of(places, target, spread))
-    titles = [sweep.plan.title or sweep.plan.name for sweep in sources.sweeps]
+    titles = [sweep.plan.title for sweep in sources.sweeps]
     if not titles:
         titles = [trial.result.experiment.name for trial in sources.trials]
     return ReportPage(
