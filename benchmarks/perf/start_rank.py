@@ -49,7 +49,8 @@ def main(folder: str, arguments: list[str]) -> int:
         steps.end("MPI_Init, first meeting")
         mpi_run: Any = import_module("areabench.transports.mpi_run")
         steps.end("modules of a run")
-        build, barrier = mpi_run._build_scenario, world.barrier
+        build = mpi_run.build_scenario
+        barrier = world.barrier
 
         def noted_build(*given: Any) -> Any:
             steps.end("experiment")
@@ -62,7 +63,8 @@ def main(folder: str, arguments: list[str]) -> int:
             steps.end("clients, requests, waiting for others")
             steps.write(folder)
 
-        mpi_run._build_scenario, world.barrier = noted_build, noted_barrier
+        mpi_run.build_scenario = noted_build
+        world.barrier = noted_barrier
         return world
 
     ranks._start = noted_start
