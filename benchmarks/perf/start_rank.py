@@ -52,9 +52,9 @@ def main(folder: str, arguments: list[str]) -> int:
         build = mpi_run.build_scenario
         barrier = world.barrier
 
-        def noted_build(*given: Any) -> Any:
+        def noted_build(*given: Any, **how: Any) -> Any:
             steps.end("experiment")
-            scenario = build(*given)
+            scenario = build(*given, **how)
             steps.end("data, split, problem, method")
             return scenario
 
