@@ -115,12 +115,29 @@ def describe(data: Dataset) -> DataSummary:
     train = data.train_labels
     test = data.test_labels
     features = data.train_features
-    names = data.class_names or tuple(map(str, range(data.classes)))
-    counts = [np.bincount(each, minlength=len(names)).tolist() if names else [] for each in (train, test)]
-    classes = tuple(ClassCount(*each) for each in zip(names, *counts, strict=True))
-    filled = features.nnz / math.prod(features.shape) if is_sparse(features) else None
-    targets = (None, None) if data.classes else (float(train.min()), float(train.max()))
+    classes: tuple[ClassCount, ...] = ()
+    lowest_target = highest_target = None
+    if data.classes:
+        names = data.class_names or tuple(map(str, range(data.classes)))
+        counts = [np.bincount(each, minlength=len(names)).tolist() for each in (train, test)]
+        classes = tuple(ClassCount(*each) for each in zip(names, *counts, strict=True))
+    else:
+        lowest_target = float(train.min())
+        highest_target = float(train.max())
+    filled = None
+    if is_sparse(features):
+        filled = features.nnz / math.prod(features.shape)
+    lowest, highest = feature_range(data)
     return DataSummary(
-        data.name, len(train), len(test), features.shape[1], str(features.dtype), filled, *feature_range(data), classes,
-        *targets,
-    )  # fmt: skip
+        name=data.name,
+        train_samples=len(train),
+        test_samples=len(test),
+        features=features.shape[1],
+        type=str(features.dtype),
+        filled=filled,
+        lowest=lowest,
+        highest=highest,
+        classes=classes,
+        lowest_target=lowest_target,
+        highest_target=highest_target,
+    )

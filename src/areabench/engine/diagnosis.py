@@ -136,7 +136,7 @@ class Diagnosis:
     def quantile(self, column: str, share: float) -> float:
         """A quantile in seconds; `share` in percent, one of SHARES. NaN where nothing was measured."""
         chosen = self.quantiles[column][self.quantiles["share"] == share]
-        return float(chosen[0]) if len(chosen) else math.nan
+        return _mean(chosen)
 
 
 def diagnose(seen: Observed) -> Diagnosis:
@@ -149,8 +149,12 @@ def diagnose(seen: Observed) -> Diagnosis:
     called = seen.experiment.method.calls_clients
     case = Case(rows, shared, loads, seen.experiment.clock.stretch, called)
     clients = _client_rows(seen, updates)
-    verdict = Verdict(Cause.VIRTUAL, "virtual time: delays are exact") if seen.virtual else judge(case)
-    excess = excess_of(case) if len(rows) else Excess(math.nan, math.nan, math.nan, math.nan)
+    verdict = judge(case)
+    if seen.virtual:
+        verdict = Verdict(Cause.VIRTUAL, "virtual time: delays are exact")
+    excess = Excess(math.nan, math.nan, math.nan, math.nan)
+    if len(rows):
+        excess = excess_of(case)
     loads_by_rank = _rank_loads(seen)
     return Diagnosis(
         verdict=verdict.cause.value,
@@ -220,14 +224,18 @@ def _quantile_rows(rows: NDArray[Any]) -> NDArray[Any]:
     table["late_s"] = np.percentile(rows["realised_s"] - rows["drawn_s"], SHARES)
     for name in ("drawn_s", "realised_s", "reply_s", "compute_s", "queue_s", "service_s"):
         known = rows[name][~np.isnan(rows[name])]
-        table[name] = np.percentile(known, SHARES) if len(known) else math.nan
+        table[name] = math.nan
+        if len(known):
+            table[name] = np.percentile(known, SHARES)
     return table
 
 
 def _mean(values: NDArray[np.float64]) -> float:
     """The mean of those that are not NaN; NaN where there are none."""
     known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
+    if not len(known):
+        return math.nan
+    return float(known.mean())
 
 
 # ---------------------------------------------------------------------------------------------------- loads
@@ -264,7 +272,7 @@ class Loads:
     @property
     def own_time(self) -> float:
         """The share of the computing that is not waiting for a core; a guess, as all waiting counts."""
-        return 1.0 if math.isnan(self.waiting) else max(1 - self.waiting, 0.05)
+        return max(1 - float(np.nan_to_num(self.waiting)), 0.05)
 
 
 def loads_of(seen: Observed) -> Loads:
@@ -335,7 +343,9 @@ def judge(case: Case) -> Verdict:
 def _cause(case: Case, excess: Excess, share: float) -> Cause:
     """Full cores slow everything down, replies too: that comes before looking at where it shows."""
     loads = case.loads
-    serving = Cause.SERVER if math.isnan(loads.serving) else Cause.SERVING
+    serving = Cause.SERVING
+    if math.isnan(loads.serving):
+        serving = Cause.SERVER
     if case.called and np.fmin(loads.working, loads.serving) > BUSY_CALLER:
         return serving
     if share <= TOLERANCE:
@@ -405,7 +415,9 @@ def _remedies(case: Case) -> dict[str, str]:
 
 def percent(share: float) -> str:
     """A share in words."""
-    return "for an unknown time" if math.isnan(share) else f"{100 * share:.0f} %"
+    if math.isnan(share):
+        return "for an unknown time"
+    return f"{100 * share:.0f} %"
 
 
 # ---------------------------------------------------------------------------------------------------- excess
@@ -476,7 +488,9 @@ def _late_replies(loads: Loads) -> Cause:
     polling = loads.working - loads.serving
     if polling <= loads.serving:
         return Cause.SERVING
-    return Cause.POLLING if polling > 1 - loads.server else Cause.MACHINE
+    if polling > 1 - loads.server:
+        return Cause.POLLING
+    return Cause.MACHINE
 
 
 # ---------------------------------------------------------------------------------------------------- stretch
@@ -490,7 +504,7 @@ def advised_stretch(case: Case, cause: Cause) -> float:
     serving = float(np.fmin(loads.working, loads.serving))
     load = {Cause.COMPUTING: computing, Cause.MACHINE: math.nan}.get(cause, serving)
     wanted = load * _slowdown(rows)  # what it would be at full pace
-    least = 0.0 if math.isnan(wanted) else case.stretch * wanted / TARGET_LOAD
+    least = case.stretch * float(np.nan_to_num(wanted)) / TARGET_LOAD
     for stretch in round_stretches(case.stretch):
         left_s = _left_s(case, cause, stretch / case.stretch)
         if stretch >= least and left_s <= TOLERANCE * rows["drawn_s"].mean():

@@ -96,7 +96,9 @@ class Scenario:
     def server(self) -> Server:
         """The server, before its first event."""
         schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size, self.theorem)
-        mean = ErgodicMean(self.start) if self.experiment.record.average else None
+        mean = None
+        if self.experiment.record.average:
+            mean = ErgodicMean(self.start)
         return Server(
             self.method, schedule, self.start, self.experiment.clients.count, self._ordered_steps, mean,
             self.secrecy.unmask,
@@ -105,8 +107,9 @@ class Scenario:
     @property
     def _ordered_steps(self) -> int:
         """The local steps that an order asks for; 0 where the clients choose."""
-        clients = self.experiment.clients
-        return clients.local_steps if clients.work == "fixed" else 0
+        if self.experiment.clients.work != "fixed":
+            return 0
+        return self.experiment.clients.local_steps
 
     @property
     def stepwise(self) -> bool:
@@ -145,10 +148,14 @@ class Scenario:
             time = delays.ticking_round(client, clients.tick_s, clients.local_steps)
             if order.local_steps:
                 return order, time._replace(local_steps=order.local_steps)
-            return order._replace(local_steps=time.local_steps if trains else 0), time
+            if not trains:
+                return order._replace(local_steps=0), time
+            return order._replace(local_steps=time.local_steps), time
         if order.local_steps or clients.work == "fixed":
             return order, delays.round_time(client, order.local_steps)
-        steps = drawn_steps(clients, self.experiment.seed, client, number) if trains else 0
+        steps = 0
+        if trains:
+            steps = drawn_steps(clients, self.experiment.seed, client, number)
         return order._replace(local_steps=steps), delays.round_time(client, steps)
 
     @cached_property
@@ -156,8 +163,12 @@ class Scenario:
         """The shapes and types of what travels between server and clients."""
         method = self.method
         start = self.start
-        attached = None if method.attach is None else method.attach(method.start(start).state)
-        payload = start if method.payload_like is None else method.payload_like(start)
+        attached = None
+        if method.attach is not None:
+            attached = method.attach(method.start(start).state)
+        payload = start
+        if method.payload_like is not None:
+            payload = method.payload_like(start)
         memory = method.remember(start)
         if self.experiment.privacy is not None and memory is not None:
             memory = sealed_like(memory)
@@ -259,9 +270,10 @@ def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Pro
     """The problem, and how many training samples each client holds."""
     settings = experiment.problem
     clients = experiment.clients
-    seed = experiment.seed
-    samples = part_sizes(held.parts) if held else np.full(clients.count, settings.samples_held, np.int64)
-    return settings.build(held, clients.count, clients.local_steps, seed), samples
+    samples = np.full(clients.count, settings.samples_held, np.int64)
+    if held is not None:
+        samples = part_sizes(held.parts)
+    return settings.build(held, clients.count, clients.local_steps, experiment.seed), samples
 
 
 def _load(experiment: Experiment, cache: Path, *, prepared: bool = False) -> ClientData | None:

@@ -92,7 +92,9 @@ class Server:
     @property
     def average(self) -> Vector | None:
         """The mean of the models of all iterations so far, if it is kept."""
-        return None if self._mean is None else self._mean.value(self.model, self.iteration)
+        if self._mean is None:
+            return None
+        return self._mean.value(self.model, self.iteration)
 
     @property
     def state(self) -> Any:
@@ -210,7 +212,9 @@ class Server:
         contacted does not wait for another contact: the rule waits for its answer.
         """
         self.time_s = time_s
-        flags = AGAIN if Flag.CONTACT in order.flags else AGAIN | (order.flags & Flag.WAITS)
+        flags = AGAIN
+        if Flag.CONTACT not in order.flags:
+            flags |= order.flags & Flag.WAITS
         if order.given:
             new = order._replace(iteration=self.iteration, flags=flags)
         else:

@@ -135,13 +135,17 @@ class RealTimeServer:
         self._clients = scenario.experiment.clients.count
         self._run_state = run_state
         self._forgotten = sorted(forgotten)
-        self._clock = RealClock(scenario.experiment.clock.stretch, run_state.time_s if run_state else 0.0)
+        starts_at_s = 0.0
+        saved: Mapping[int, int] = {}
+        if run_state is not None:
+            starts_at_s = run_state.time_s
+            saved = run_state.rounds
+        self._clock = RealClock(scenario.experiment.clock.stretch, starts_at_s)
         self._deliver = self._deliver_unless_forgotten if forgotten else link.order
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, monitors.target, self._deliver,
             self._clock.now_s, scenario.shapes.payload,
         )  # fmt: skip
-        saved = run_state.rounds if run_state else {}
         self._memory_tasks = MemoryTasks(scenario, self._conductor, link.recall, recorder, monitors, saved)
         self._backoff = Backoff(10e-6, 200e-6, _SPIN_S if spare_cores else 0.0)
         self.idle_s = 0.0  # slept because there was nothing to do, in seconds of the experiment
@@ -195,7 +199,9 @@ class RealTimeServer:
         now_s = self._clock.now_s()
         if now_s > conductor.next_check_s and (ended := conductor.ended(now_s)):
             return ended
-        return self._stopped_by_signal() if triggers.stop_signal or triggers.continued else None
+        if triggers.stop_signal or triggers.continued:
+            return self._stopped_by_signal()
+        return None
 
     def stop_clients(self, limit_s: float | None = None) -> None:
         """Tell every client to stop, and take in what is in flight until each has sent its last message."""
@@ -540,7 +546,9 @@ class MemoryTasks:
     def _unchanged(self) -> dict[int, Vector]:
         """The memories in the last checkpoint of clients that are awaited, where they have sent no update since."""
         same = {client for client, number in self._awaited.items() if self._saved.get(client) == number}
-        return saved_memories(self._recorder.path, self._memory, same) if same and self._memory is not None else {}
+        if not same or self._memory is None:
+            return {}
+        return saved_memories(self._recorder.path, self._memory, same)
 
     def _complete_without(self, unchanged: Mapping[int, Vector], time_s: float) -> None:
         """Complete the running checkpoint without the answers that are missing."""

@@ -185,8 +185,8 @@ class ServerRun:
         """The clients whose processes on this machine have ended; a fault-tolerant MPI knows most by itself."""
         world = self._context.world
         placement = self._context.placement
-        ranks = set(world.ended_unnoticed() if world.fault_tolerant else world.liveness.gone())
-        return [client for client in range(placement.clients) if placement.rank(client) in ranks] if ranks else []
+        ranks = world.ended_unnoticed() if world.fault_tolerant else world.liveness.gone()
+        return sorted(client for rank in ranks for client in placement.hosted(rank))
 
     def _close(self, server: RealTimeServer, link: MpiServerLink, meter: Meter) -> tuple[Footprint, ...]:
         """Close the link once all clients have left, and gather what every rank took of its machine."""
@@ -200,7 +200,9 @@ class ServerRun:
         if link.shrunk:
             world.shrink()
         footprints = tuple(world.gather(meter.read(world.host)))
-        return footprints[:-1] if helper is not None and helper.alive else footprints
+        if helper is not None and helper.alive:
+            return footprints[:-1]
+        return footprints
 
     def _observed(
         self, server: RealTimeServer, end_s: float, footprints: tuple[Footprint, ...], start_up_s: float

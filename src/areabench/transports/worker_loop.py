@@ -178,7 +178,9 @@ class Worker:
         hosted.current = None
         hosted.sent_s = now_s
         realised_s = now_s - current.begun_s
-        drawn_s = realised_s if contacted else current.time.duration_s
+        drawn_s = current.time.duration_s
+        if contacted:
+            drawn_s = realised_s
         self._link.send(
             UpdateHeader(
                 order.client, current.number, order.version, drawn_s, realised_s, current.reply_s,
@@ -284,7 +286,9 @@ class Worker:
             return sent_s, seen_s - sent_s
         if Flag.RESUMED in flags:
             return sent_s, math.nan
-        return (0.0 if Flag.FIRST in flags else seen_s), math.nan
+        if Flag.FIRST in flags:
+            return 0.0, math.nan
+        return seen_s, math.nan
 
     def _take_orders(self) -> bool:
         """Take the orders that are here, in their order; returns whether there were any."""
@@ -363,7 +367,9 @@ class Worker:
             raise ServerGone("the server's rank or the launcher is gone")
         due = self._due
         clock = self._clock
-        due_s = clock.real_s(due[0][0] - clock.now_s()) if due else math.inf
+        due_s = math.inf
+        if due:
+            due_s = clock.real_s(due[0][0] - clock.now_s())
         if len(due) == len(self._hosted) and not self._stepwise:
             time.sleep(max(0.0, min(due_s, _LONGEST_SLEEP_S)))
             return
