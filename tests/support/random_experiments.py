@@ -44,8 +44,8 @@ from areabench.timing.trace import TraceDelays
 TRACE_FILE = "delays.csv"
 LARGE = (Mnist, FashionMnist, Digits, ScikitLearn, File, TorchModule)  # take a second or a file: other tests run them
 
-# What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
-# these two and has no limits of its own would make a run of any length: `values_of` asks for its range.
+# What keeps a run short or its numbers tame; beyond this the records' own limits hold. Any other key is near its least
+# value; one without a limit would make a run of any length, so that `within_limits` asks for its range.
 RANGES: dict[str, tuple[float, float]] = {
     "count": (1, 4), "local_steps": (1, 3), "clients_per_round": (1, 4), "updates": (1, 9), "iterations": (1, 60),
     "horizon_s": (1e-3, 2), "interval_s": (0.05, 1), "loss_every": (1, 5), "period_s": (0.05, 3), "rate": (1, 20),
@@ -58,14 +58,17 @@ RANGES: dict[str, tuple[float, float]] = {
     "smoothness": (1, 10), "least_probability": (1e-3, 1), "lipschitz": (0.1, 10), "distance": (0.1, 10),
     "target_accuracy": (1, 100), "target_loss": (0, 10), "divergence_norm": (1e-2, 1e15), "stretch": (1e-3, 1e6),
     "seed": (0, 2**32 - 1), "draws": (1_000, 1_000_000), "lost": (0, 3), "lost_at_s": (0, 2), "tick_s": (0.01, 1),
-    "offset_s": (1e-3, 1e3), "prox": (0, 10), "momentum": (0, 0.99), "beta1": (0, 0.99), "beta2": (0, 0.99),
-    "epsilon": (1e-8, 1), "concurrency": (1, 6), "threshold": (0, 9), "probabilities": (1e-3, 1),
-    "delay_threshold": (0, 9), "mixing": (1e-3, 1), "exponent": (0, 3), "hinge_slope": (0.1, 20), "hinge_delay": (0, 9),
-    "scale": (1e-3, 10), "target": (0, 10), "gain": (0, 10), "most_steps": (1, 6), "max_delay": (1, 9), "batch": (1, 6),
-    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3), "added": (0, 9), "speed_weight": (0, 1),
-    "expected_steps": (1, 3), "huber_width": (0.1, 10), "bits": (32, 64), "range": (0.1, 100),
-    "most_updates": (100, 1000),
+    "offset_s": (1e-3, 1e3), "epsilon": (1e-8, 1), "concurrency": (1, 6), "threshold": (0, 9),
+    "probabilities": (1e-3, 1), "most_steps": (1, 6), "min_steps": (1, 3), "max_steps": (3, 6),
+    "huber_width": (0.1, 10), "bits": (32, 64), "range": (0.1, 100), "most_updates": (100, 1000),
 }  # fmt: skip
+
+
+def within_limits(name: str, limits: Limits) -> tuple[float, float]:
+    """From the least value that is allowed to ten more."""
+    low = limits.minimum if limits.above is None else limits.above + 0.1
+    assert low is not None, f"{name} may have any value: give its range in RANGES"
+    return low, min(low + 10, limits.maximum or math.inf, (limits.below or math.inf) - 0.01)
 
 
 def values_of(name: str, kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
@@ -76,7 +79,7 @@ def values_of(name: str, kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind is str:
         return st.just(TRACE_FILE)
-    low, high = RANGES[name]
+    low, high = RANGES.get(name) or within_limits(name, limits)
     if get_origin(kind) is tuple and get_args(kind)[0] is int:
         return st.lists(st.integers(int(low), int(high)), max_size=3, unique=True).map(tuple)
     if kind is int:
