@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -11,20 +11,14 @@ import pytest
 from docs.reference.experiment_file import experiment_reference
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.random_experiments import records
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.experiment import Clients, Experiment, Stop
 from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.methods.area import Area
-from areabench.methods.asynccomm_sgd import AsyncCommSgd
 from areabench.methods.criteria import EveryUpdates
-from areabench.methods.favas import Favas
-from areabench.methods.fedcompass import FedCompass
-from areabench.methods.fedfix import FedFix
-from areabench.methods.fixed_point import Privacy
 from areabench.methods.local import Local
-from areabench.methods.mifa import Mifa
-from areabench.methods.quafl import QuAfl
 from areabench.methods.s_fedavg import SFedAvg
 from areabench.problems.data.mnist import Mnist
 from areabench.problems.logistic import Logistic
@@ -95,11 +89,21 @@ def variant(section: str, record: Any) -> list[str]:
 
 def required(record: Any) -> list[str]:
     """key=value for the keys that a record requires."""
-    values = {
-        "module": "a:b", "values": "[1.0, 2.0]", "file": "trace.csv", "step_size": "1", "period_s": "1", "rate": "1",
-        "count": "2", "max_delay": "2", "batch": "2", "set": "iris",
-    }  # fmt: skip
-    return [f"{item.name}={values[item.name]}" for item in fields(record) if item.default is MISSING]
+    words = {"module": "a:b", "file": "trace.csv", "set": "iris"}
+    usual: dict[Any, str] = {int: "2", float: "1", tuple: "[1.0, 2.0]"}
+    hints = get_type_hints(record)
+    missing = [item.name for item in fields(record) if item.default is MISSING]
+    return [f"{name}={words.get(name) or usual[get_origin(hints[name]) or hints[name]]}" for name in missing]
+
+
+def needed(record: Any) -> list[str]:
+    """The overrides of other sections that a record needs."""
+    given = {
+        "clients.work=ticks": ["clients.tick_s=0.1"],
+        "aggregation.name=period": ["aggregation.period_s=1"],
+    }
+    chosen = [f"{need.key}={need.allowed[0]}" for need in getattr(record, "needs", ())]
+    return [override for one in chosen for override in (one, *given.get(one, ()))]
 
 
 def labels(case: tuple[Any, ...]) -> str:
@@ -203,12 +207,10 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", SECTIONS, ids=labels)
 def test_every_variant_can_be_chosen(case: tuple[str, Any]) -> None:
     section, record = case
-    fitting = ["method.clients_per_round=2"] if record in (SFedAvg, QuAfl, Favas) else []
-    fitting += ["clients.work=ticks", "clients.tick_s=0.1"] if record is AsyncCommSgd else []
-    fitting += ["delays={name='fixed', per='step'}"] if record is FedCompass else []
-    fitting += ["privacy.bits=64", "aggregation.updates=2"] if record is Privacy else []
-    fitting += ["aggregation={name='period', period_s=1.0}"] if record in (FedFix, Mifa) else []
-    experiment = read(*variant(section, record), *fitting, text=base(section))
+    others = ["clients.count=4"] if section == "method" else []  # as many as a round draws
+    if section == "privacy":
+        others = ["privacy.bits=64", "aggregation.updates=2"]
+    experiment = read(*others, *needed(record), *variant(section, record), text=base(section))
     assert isinstance(getattr(experiment, section), record)
 
 
@@ -414,22 +416,7 @@ def test_an_override_is_exactly_one_value() -> None:
         (["record.interval_s=1e-3", "stop.horizon_s=1001", "record.snapshots=aggregations"], None),
         (["rates.name=list", "rates.values=[1.0]"], "rates.values: 1 rate for clients.count = 2; give one"),
         (["rates.name=list", "rates.values=[]"], "rates.values: 0 rates for clients.count = 2"),
-        (["method.name=s-fedavg"], "method.clients_per_round: 4 is more than clients.count = 2; use at most 2"),
-        (["method.name=s-fedavg", "method.clients_per_round=2"], None),
-        (
-            ["method.name=s-fedavg", "method.clients_per_round=2", "aggregation.name=poisson", "aggregation.rate=1"],
-            'aggregation.name: "poisson" makes no sense with s-fedavg',
-        ),
-        (
-            ["method.name=fedbuff", "schedule.name=1/k"],
-            'method.server_step_size: is needed with schedule "1/k"',
-        ),
-        (["method.name=fedbuff", "schedule.name=1/k", "method.server_step_size=1"], None),
         (["method.name=area", "schedule.name=1/k"], None),
-        (
-            ["method.name=fedbuff", "schedule.name=1/sqrt(t)"],
-            'method.server_step_size: is needed with schedule "1/sqrt(t)"',
-        ),
         (["clients.work=ticks", "clients.tick_s=0.1"], None),
         (["clients.work=ticks"], 'clients.tick_s: is missing with clients.work = "ticks"; give the duration of a loc'),
         (
@@ -523,38 +510,20 @@ def test_huge_numbers_where_a_float_is_meant() -> None:
     assert words in refusal(QUADRATIC, "method.step_size=0x" + "f" * 5000)
 
 
-def unreadable_missing(folder: Path) -> Path:
-    return folder / "none.toml"
-
-
-def unreadable_directory(folder: Path) -> Path:
-    return folder
-
-
-def unreadable_latin(folder: Path) -> Path:
-    path = folder / "latin.toml"
-    path.write_bytes(b"name = '\xe9'\n")
-    return path
-
-
-def unreadable_below_a_file(folder: Path) -> Path:
-    return unreadable_latin(folder) / "try.toml"
-
-
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("name", "words"),
     [
-        (unreadable_missing, "cannot be read: No such file or directory; give the path of an experiment file"),
-        (unreadable_directory, "cannot be read: Is a directory; give the path of an experiment file"),
-        (unreadable_below_a_file, "cannot be read: Not a directory; give the path of an experiment file"),
-        (unreadable_latin, "is not UTF-8 at byte 8; save it as UTF-8 text"),
+        ("none.toml", "cannot be read: No such file or directory; give the path of an experiment file"),
+        ("", "cannot be read: Is a directory; give the path of an experiment file"),
+        ("latin.toml/try.toml", "cannot be read: Not a directory; give the path of an experiment file"),
+        ("latin.toml", "is not UTF-8 at byte 8; save it as UTF-8 text"),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, make: Callable[[Path], Path], words: str) -> None:
-    path = make(tmp_path)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'\n")
     with pytest.raises(ConfigError) as caught:
-        load_experiment(path)
-    assert str(caught.value) == f"{path}: {words}"
+        load_experiment(tmp_path / name)
+    assert str(caught.value) == f"{tmp_path / name}: {words}"
 
 
 # ---------------------------------------------------------------------------------------------------- round trip
@@ -564,7 +533,7 @@ names = st.text("abcXYZ019._-", min_size=1, max_size=100)
 plain = st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | texts
 
 
-def values_of(kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
+def any_value(_name: str, kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
     """Values that one key takes."""
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
@@ -590,24 +559,12 @@ def values_of(kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
     )  # fmt: skip
 
 
-def records(record: Any) -> st.SearchStrategy[Any]:
-    """Valid records of one type; keys that may be left out sometimes are."""
-    hints = get_type_hints(record)
-    strategies = {}
-    for item in fields(record):
-        if item.name == "name":
-            continue
-        strategies[item.name] = values_of(options_of(hints[item.name])[0], item.metadata["limits"])
-        if item.default is None:
-            strategies[item.name] = st.none() | strategies[item.name]
-    return st.builds(record, **strategies)
-
-
 def experiments() -> st.SearchStrategy[Experiment]:
     """Experiments of all variants, with settings that need not fit together."""
     parts: dict[str, st.SearchStrategy[Any]] = {}
     for section, record in sections():
-        parts[section] = parts[section] | records(record) if section in parts else records(record)
+        found = records(record, any_value)
+        parts[section] = parts[section] | found if section in parts else found
     return st.builds(Experiment, **parts, name=names, seed=st.integers(0, 2**32 - 1))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any, Literal, get_args, get_origin
 
@@ -92,12 +92,15 @@ def values_of(name: str, kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
 RANGES_OF_LISTS = 4  # entries of a list of rates, of which as many are kept as there are clients
 
 
-def records(record: Any) -> st.SearchStrategy[Any]:
+Values = Callable[[str, Any, Limits], st.SearchStrategy[Any]]  # of a key by its name, type and limits
+
+
+def records(record: Any, values: Values = values_of) -> st.SearchStrategy[Any]:
     """Valid records of one type; keys that may be left out sometimes are."""
     strategies = {}
     for item in fields(record):
         if item.name != "name":
-            strategy = values_of(item.name, options_of(hints_of(record)[item.name])[0], item.metadata["limits"])
+            strategy = values(item.name, options_of(hints_of(record)[item.name])[0], item.metadata["limits"])
             strategies[item.name] = st.none() | strategy if item.default is None else strategy
     return st.builds(record, **strategies)
 
