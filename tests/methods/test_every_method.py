@@ -73,6 +73,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "AsyncSGD, shuffled": ("async-sgd", {"assignment": "shuffled", "concurrency": 3}),
     "AsyncSGD, idle": ("async-sgd", {"assignment": "idle-uniform", "concurrency": 2}),
     "Ringmaster, stops": ("ringmaster", {"max_delay": 3, "stops": True}),
+    "Ringmaster, stops timed steps": ("ringmaster", {"max_delay": 3, "stops": True, "delays": BY_STEP}),
     # what [local] adds goes with every method; FedAsync has a proximal term of its own
     **{
         f"{name} with options": (name, {"local": replace(OPTIONS, prox=0.0) if name == "fedasync" else OPTIONS})
@@ -185,10 +186,13 @@ def test_models_stay_float32_and_a_stack_of_models_is_each_alone(name: str) -> N
     for number, client in enumerate((0, 1, 1, 2, 1, 0, 2, 1, 1, 1, 1) * 3):
         payload = generator.standard_normal((2, 3)).astype(np.float32)
         for place, (rule, part) in enumerate(zip(rules, [*payload, payload], strict=False)):
-            state = rule.receive(states[place], arrival(client, part, model=part, staleness=number % 2)).state
+            received = part.copy()
+            state = rule.receive(states[place], arrival(client, received, model=part, staleness=number % 2)).state
+            received.fill(np.nan)  # a payload is valid during the call only
             due = not rule.decides if rule.due is None else rule.due(state)
             states[place] = rule.aggregate(state).state if due else state
     models = [state.model for state in states]
+    assert np.isfinite(models[0]).all()
     assert {model.dtype for model in models} == {np.dtype(np.float32)}
     for stack in models[2:]:
         assert not np.array_equal(stack, start)

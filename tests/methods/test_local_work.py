@@ -1,11 +1,8 @@
-"""AsyncCommSGD, FedCompass, QuAFL and FAVAS, and what only such methods use: contacts, cancels, ticks, timed steps."""
+"""AsyncCommSGD, FedCompass, QuAFL and FAVAS, and what only such methods use: contacts, ticks, timed steps."""
 
 from __future__ import annotations
 
 import math
-import shutil
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.methods.every_method import Recorded, silent, updates
 from tests.methods.table import Table
-from tests.support import stopper as stopper_module
 from tests.support.quadratics import IDENTITY, GivenQuadratic, two_clients
 from tests.transports.test_resume import stop_at
 
-from areabench.cli.main import main
 from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import Kind, State
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
@@ -38,7 +33,7 @@ from areabench.methods.fedcompass import FedCompass, fedcompass
 from areabench.methods.quafl import QuAfl, quafl
 from areabench.methods.schedules import InverseRootTimeSchedule, InverseTimeSchedule, build_schedule
 from areabench.problems.quadratic import Quadratic
-from areabench.runfile.read import Run, open_run
+from areabench.runfile.read import Run
 from areabench.streams import Purpose, stream
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.fixed import FixedDelays
@@ -274,13 +269,6 @@ def test_mean_steps_are_those_of_a_run(
         assert abs(own.mean() - expected[client]) < 5 * own.std() / np.sqrt(len(own)) + 1e-9
 
 
-def test_favas_takes_the_mean_steps_that_are_given(record: Recorded) -> None:
-    given_steps = replace(FAVAS, expected_steps=(1.0, 2.0, 3.0, 1.0, 1.0))
-    first, second = record(replace(EXPERIMENT, method=FAVAS)), record(replace(EXPERIMENT, method=given_steps))
-    assert kinds(first) == kinds(second)
-    assert not np.array_equal(first.models[-1], second.models[-1])
-
-
 # ---------------------------------------------------------------------------------------------------- contacts
 
 
@@ -389,75 +377,6 @@ def test_a_rule_that_asks_for_the_same_time_again_ends_the_run() -> None:
     method = replace(quafl(Contacts(2, 1, 1.0, seed=10)), wake=lambda _state: 1.0)
     with pytest.raises(RunFailure, match="asks at 1 s to be woken at 1 s, which is over"):
         Table(method, two_clients(local_steps=2), stepwise=True).wake()
-
-
-# ---------------------------------------------------------------------------------------------------- cancels
-
-
-@pytest.fixture
-def cancelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An experiment whose method cancels; its module is forgotten again."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    shutil.copy(stopper_module.__file__, tmp_path / "cancelling.py")
-    path = tmp_path / "experiment.toml"
-    path.write_text("""
-seed = 3
-[problem]
-name = "quadratic"
-dimension = 3
-noise = 0.5
-[clients]
-count = 4
-local_steps = 3
-[rates]
-name = "list"
-values = [20.0, 10.0, 4.0, 1.0]
-[delays]
-name = "exponential"
-per = "step"
-[method]
-name = "cancelling:stopper"
-step_size = 0.02
-settings = { age = 5 }
-[stop]
-horizon_s = 4.0
-""")
-    yield path
-    sys.modules.pop("cancelling", None)
-
-
-def trusted(experiment: Path) -> list[str]:
-    """The option that vouches for the module."""
-    return ["--trust-module", str(experiment.with_name("cancelling.py"))]
-
-
-def test_cancelled_rounds_give_no_update_and_replay(cancelling: Path) -> None:
-    path = cancelling.with_suffix(".h5")
-    assert main(["simulate", str(cancelling), "-o", str(path)]) == 0
-    with open_run(path) as run:
-        rows = run.events_array
-        cancelled = rows[rows["kind"] == Kind.CANCELLED]
-        used = {(int(row["client"]), int(row["round"])) for row in updates(run)}
-        assert len(cancelled) > 5
-        assert not used & {(int(row["client"]), int(row["round"])) for row in cancelled}
-        assert updates(run)["staleness"].max() < 5
-        assert (updates(run)["local_steps"] == 3).all()
-    assert main(["replay", str(path), *trusted(cancelling)]) == 0
-
-
-def test_a_run_that_cancels_resumes_to_the_bit(
-    cancelling: Path,
-    stop_at: Callable[[int], None],  # noqa: F811  # the fixture
-) -> None:
-    whole, cut = cancelling.with_name("whole.h5"), cancelling.with_name("cut.h5")
-    assert main(["simulate", str(cancelling), "-o", str(whole)]) == 0
-    stop_at(17)
-    assert main(["simulate", str(cancelling), "-o", str(cut)]) == 4
-    stop_at(10**9)
-    assert main(["resume", str(cut), *trusted(cancelling)]) == 0
-    with open_run(whole) as first, open_run(cut) as second:
-        assert first.events_array.tobytes() == second.events_array.tobytes()
-        assert first.models.tobytes() == second.models.tobytes()
 
 
 # ---------------------------------------------------------------------------------------------------- chosen steps

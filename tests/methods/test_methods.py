@@ -88,24 +88,6 @@ def test_area_invariant_holds_from_the_first_message_on(numbers: list[int], trai
         )
 
 
-def test_area_invariant_holds_to_rounding_in_float32() -> None:
-    generator = np.random.default_rng(3)
-    clients, dimension = 7, 50
-    method, origin = area(clients), generator.standard_normal(dimension).astype(np.float32)
-    memories = [method.remember(origin) for _ in range(clients)]
-    state = method.start(origin).state
-    for event in range(500):
-        client = int(generator.integers(clients))
-        local = generator.standard_normal(dimension).astype(np.float32)
-        report = method.report(memories[client], Work(origin, 0.5, 1, origin, local))
-        memories[client] = report.memory
-        state = method.receive(state, arrival(client, report.payload)).state
-        if event % 3 == 2:
-            state = method.aggregate(state).state
-        assert state.model.dtype == state.aggregator.dtype == report.payload.dtype == np.float32
-        np.testing.assert_allclose(state.model + state.aggregator, mean(memories), atol=2e-5)
-
-
 # ---------------------------------------------------------------------------------------------------- coincidences
 
 
@@ -184,21 +166,6 @@ def test_step_without_updates_changes_no_model_but_counts(method: Method) -> Non
     assert table.server.aggregate(3.0) == []
     assert table.model() == before != [8, 8]
     assert table.counters() == (4, 2)
-
-
-@pytest.mark.parametrize(
-    "method", [area(2), as_fedavg(2), fedbuff(2, 0.5), s_fedavg(2, 2, 0)], ids=lambda method: method.name
-)
-def test_payload_may_change_after_the_call(method: Method) -> None:
-    """What the caller does to a payload's buffer after the call reaches no state; old states stay as they were."""
-    first = method.start(np.array([8.0, 8.0])).state
-    payload = np.array([2.0, 4.0])
-    second = method.receive(first, arrival(0, payload)).state
-    payload[:] = np.nan
-    third = method.aggregate(method.receive(second, arrival(1, np.array([2.0, 4.0]))).state).state
-    assert np.isfinite(third.model).all()
-    np.testing.assert_array_equal(first.model, [8, 8])
-    np.testing.assert_array_equal(second.model, [8, 8])
 
 
 # ---------------------------------------------------------------------------------------------------- selection

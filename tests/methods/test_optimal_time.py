@@ -18,6 +18,7 @@ from areabench.methods.malenia import harmonic_mean, malenia
 from areabench.methods.rennala import rennala
 from areabench.methods.ringleader import ringleader
 from areabench.methods.ringmaster import ringmaster
+from areabench.timing.exponential import ExponentialDelays
 
 NUMBERS = st.lists(st.integers(0, 3), max_size=60)
 
@@ -82,9 +83,17 @@ def test_ringmaster_knows_the_order_that_follows_a_refused_update() -> None:
 
 
 def test_stops_are_recorded(record: Recorded) -> None:
-    run = record(experiment_of("ringmaster", max_delay=3, stops=True))
-    assert (run.events_array["kind"] == Kind.CANCELLED).sum() > 3
+    """A cancelled round gives no update, and an update has all its local steps."""
+    run = record(experiment_of("ringmaster", max_delay=3, stops=True, delays=ExponentialDelays(per="step")))
+    events = run.events_array
+    stopped, used = (
+        {(int(row["client"]), int(row["round"])) for row in events[events["kind"] == kind]}
+        for kind in (Kind.CANCELLED, Kind.UPDATE)
+    )
+    assert len(stopped) > 3
+    assert not stopped & used
     assert updates(run)["staleness"].max() == 2  # below R = 3
+    assert (updates(run)["local_steps"] == 2).all()
 
 
 # ---------------------------------------------------------------------------------------------------- Rennala
