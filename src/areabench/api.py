@@ -19,7 +19,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -138,7 +138,8 @@ def resume(
     from areabench.plugins.trust import check_trusted, trusted_folders
     from areabench.transports.session import resumable, resume_simulation
 
-    path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
+    path = _path_of(run)
+    trusted = [str(each) for each in trust]
     options = _options("resume", path, observers, force=True, checkpoint_s=checkpoint_s, progress=progress)
     with open_run(path) as recorded, _environment_of_ranks(recorded.experiment.bits):
         resumable(recorded)
@@ -180,7 +181,8 @@ def sweep(
         raise UserError("an object of this process cannot be sent to MPI ranks; put the function into a module")
     count = 0 if alone else jobs or len(own_cores())
     sweep_options = SweepOptions(count, transport, force, _style(progress), ranks=ranks)
-    with _sweep_folder(output) as folder, _environment_of_ranks(bits_of([plan])):
+    place = None if output is None else Path(output)
+    with _path_or_temporary(place, "sweep") as folder, _environment_of_ranks(bits_of([plan])):
         options = _options("sweep", folder, force=True, progress=False)
         report = run_sweep([with_code_checked(plan)], [folder], sweep_options, options)
         if report.interrupted:
@@ -229,7 +231,8 @@ def evaluate(
     from areabench.cli.evaluate import evaluate_file
     from areabench.engine.scenario import trusted_scenario
 
-    path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
+    path = _path_of(run)
+    trusted = [str(each) for each in trust]
     evaluate_file(
         path,
         lambda recorded: trusted_scenario(_with_parts(recorded, parts), path, _cache(), trusted),
@@ -260,10 +263,12 @@ def export(
             opened.close()
         return paths
     if isinstance(source, Run):
-        chosen = beside(source.path) if folder is None else Path(folder)
-        return write_columns(run_columns(source), chosen, to, force=force)
-    chosen = inside(source.folder) if folder is None else Path(folder)
-    return write_columns({**source.columns(), "table": table_columns(source)}, chosen, to, force=force)
+        tables = run_columns(source)
+        default = beside(source.path)
+    else:
+        tables = {**source.columns(), "table": table_columns(source)}
+        default = inside(source.folder)
+    return write_columns(tables, Path(folder or default), to, force=force)
 
 
 # ---------------------------------------------------------------------------------------------------- experiments
@@ -291,10 +296,14 @@ def _planned(
     overrides: Mapping[str, Any],
 ) -> SweepPlan:
     """The runs of a sweep."""
-    grids = [grid_of(each) for each in ([grid] if isinstance(grid, Mapping) else grid)]
     changes = tables_of(overrides)
-    if grids or trials is not None:
-        changes["sweep"] = ({"grid": grids} if grids else {}) | ({"trials": trials} if trials is not None else {})
+    given: dict[str, Any] = {}
+    if grid:
+        given["grid"] = [grid_of(each) for each in ([grid] if isinstance(grid, Mapping) else grid)]
+    if trials is not None:
+        given["trials"] = trials
+    if given:
+        changes["sweep"] = given
     if isinstance(experiment, str | Path) and not _is_toml(experiment):
         path = Path(experiment)
         return plan_sweep(read_sweep_file(path, changes=changes), path.stem)
@@ -309,10 +318,9 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
     for section, part in parts.items():
         if not isinstance(table.get(section), dict):
             raise UserError(f"{section}: the run has no such section; pass method, problem, data, split or delays")
-        name, given = table[section]["name"], part_name(part)
-        table[section]["name"] = (
-            PythonObject(name, given.function) if isinstance(given, PythonObject) else PythonObject(name, part)
-        )
+        given = part_name(part)
+        function = given.function if isinstance(given, PythonObject) else part
+        table[section]["name"] = PythonObject(table[section]["name"], function)
     return checked_experiment(table, Location(str(run.path)))
 
 
@@ -320,24 +328,23 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
 
 
 @contextmanager
-def _run_file(output: str | Path | None) -> Iterator[Path]:
-    """The path of the run file; without output, in a folder that is removed when the file has been opened."""
+def _path_or_temporary(output: Path | None, name: str) -> Iterator[Path]:
+    """The path of a run file or a sweep; without output, in a folder that is removed when it has been opened."""
+    if output is not None:
+        yield output
+        return
+    with TemporaryDirectory(prefix="areabench-") as folder:
+        yield Path(folder, name)
+
+
+def _run_file(output: str | Path | None) -> AbstractContextManager[Path]:
     from areabench.cli.options import run_file
 
-    if output is not None:
-        yield run_file(str(output))
-        return
-    with TemporaryDirectory(prefix="areabench-") as folder:
-        yield Path(folder, "run.h5")
+    return _path_or_temporary(None if output is None else run_file(str(output)), "run.h5")
 
 
-@contextmanager
-def _sweep_folder(output: str | Path | None) -> Iterator[Path]:
-    if output is not None:
-        yield Path(output)
-        return
-    with TemporaryDirectory(prefix="areabench-") as folder:
-        yield Path(folder)
+def _path_of(run: Run | str | Path) -> Path:
+    return run.path if isinstance(run, Run) else Path(run)
 
 
 def _opened(path: Path, output: str | Path | None) -> Run:
@@ -387,9 +394,10 @@ def _options(
 ) -> RunOptions:
     if checkpoint_s is not None and not checkpoint_s >= 0:
         raise UserError(f"checkpoint_s={checkpoint_s}: is not a time in seconds; give a number >= 0, or None")
-    command, style = f"areabench.{function}() in Python", _style(progress)
     told = (observers,) if isinstance(observers, str) else tuple(observers)
-    return RunOptions(output, _cache(), command, force, style, checkpoint_s, observers=told)
+    return RunOptions(
+        output, _cache(), f"areabench.{function}() in Python", force, _style(progress), checkpoint_s, observers=told
+    )
 
 
 def _cache() -> Path:

@@ -75,13 +75,16 @@ class Meter:
     """Measures the footprint of this rank from now on."""
 
     def __init__(self) -> None:
-        self._wall_s, self._busy_s, self._waited_s = time.perf_counter(), time.process_time(), _waited_s()
+        self._began_s = time.perf_counter()
+        self._busy_s = time.process_time()
+        self._waited_s = _waited_s()
 
     def read(self, host: str) -> Footprint:
         """The footprint since this meter was made."""
-        wall_s = max(time.perf_counter() - self._wall_s, 1e-9)
-        busy, waited = time.process_time() - self._busy_s, _waited_s() - self._waited_s
-        return Footprint(host, own_cores(), busy / wall_s, waited / wall_s, memory_bytes())
+        took_s = max(time.perf_counter() - self._began_s, 1e-9)
+        busy_s = time.process_time() - self._busy_s
+        waited_s = _waited_s() - self._waited_s
+        return Footprint(host, own_cores(), busy_s / took_s, waited_s / took_s, memory_bytes())
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,9 @@ def spare_home() -> Path:
 
 _ENDED = "ZXx"  # states of a process that has ended and that its parent has not waited for
 _EXITING = 0x4  # flag of a process that is closing its files, which its peers notice before it has ended
-_STATE, _FLAGS, _START = 0, 6, 19  # fields of /proc/PID/stat after the name
+_STATE = 0  # fields of /proc/PID/stat after the name
+_FLAGS = 6
+_START = 19
 _LOOK_EVERY_S = 1.0
 
 
@@ -172,8 +177,12 @@ def start_ticks(pid: int) -> int | None:
             return None
         import psutil
 
-        return 0 if psutil.pid_exists(pid) else None
-    return None if words[_STATE] in _ENDED or int(words[_FLAGS]) & _EXITING else int(words[_START])
+        if not psutil.pid_exists(pid):
+            return None
+        return 0
+    if words[_STATE] in _ENDED or int(words[_FLAGS]) & _EXITING:
+        return None
+    return int(words[_START])
 
 
 def process_began_at() -> float:
@@ -200,8 +209,10 @@ class Liveness:
         self._near = {
             other: process for other, process in enumerate(processes) if process.machine == here and other != rank
         }
-        self._clock, self._looked_s = clock, clock()
-        self._launcher, self._server_gone = os.getppid(), False
+        self._clock = clock
+        self._looked_s = clock()
+        self._launcher = os.getppid()
+        self._server_gone = False
 
     def gone(self) -> list[int]:
         """The ranks on this machine that have ended; takes some ten microseconds per rank."""

@@ -91,7 +91,9 @@ def _simd(*lists: str) -> list[str]:
 
 def _torch() -> str:
     torch: Any = sys.modules.get("torch")
-    return "" if torch is None else _bound(torch.backends.cpu.get_cpu_capability())
+    if torch is None:
+        return ""
+    return _bound(torch.backends.cpu.get_cpu_capability())
 
 
 def _bound(capability: str) -> str:
@@ -124,9 +126,13 @@ def restart(variables: Mapping[str, str]) -> NoReturn:
 
 def require(kernels: Kernels) -> None:
     """Raise OtherKernels unless this process has these kernels, or the machine cannot give them."""
-    variables, here = environment_of(kernels), kernels_in_force()
+    variables = environment_of(kernels)
+    here = kernels_in_force()
     if kernels.torch and not here.torch:  # it will be loaded with the problem
-        newest = "AVX512" if _has(_AVX512) else "AVX2" if _has(_AVX2) else "DEFAULT"
+        newest = "DEFAULT"
+        for name, needed in (("AVX2", _AVX2), ("AVX512", _AVX512)):
+            if _has(needed):
+                newest = name
         here = replace(here, torch=_bound(os.environ.get("ATEN_CPU_CAPABILITY", newest).upper()))
     if not here.rounds_as(kernels) and not _are_set(variables) and kernels.blas in available():
         raise OtherKernels(variables)
@@ -158,7 +164,8 @@ def environment_for(bits: Bits) -> Iterator[None]:
 
 def environment_of(kernels: Kernels) -> dict[str, str]:
     """The variables with which a process takes these kernels, where its processor has them; empty: not set."""
-    wanted, bounds = kernels.simd.split(), dict(each.split("=", 1) for each in kernels.torch.split()[1:] if "=" in each)
+    wanted = kernels.simd.split()
+    bounds = dict(each.split("=", 1) for each in kernels.torch.split()[1:] if "=" in each)
     capability = kernels.torch.partition(" ")[0].lower()  # torch, too, would take what the processor lacks
     return {
         "OPENBLAS_CORETYPE": kernels.blas,
@@ -204,7 +211,8 @@ def check_bits(bits: Bits) -> None:
     if bits != "portable":
         return
     _refuse(_no_avx2())
-    kernels, threads = kernels_in_force(), [name for kind, name in VARIABLES.items() if limit_of(kind, os.environ) > 1]
+    kernels = kernels_in_force()
+    threads = [name for kind, name in VARIABLES.items() if limit_of(kind, os.environ) > 1]
     if threads:
         _refuse(f"{threads[0]} = {os.environ[threads[0]]!r}, and more threads than one round in another way; unset it")
     simd = kernels.simd.split()
@@ -220,7 +228,9 @@ def _no_avx2() -> str:
     """Why no process of this machine has portable bits; empty where it has what they need."""
     if platform.machine().lower() not in _X86:
         return f"this is {platform.machine()}, and they are those of x86-64 processors with AVX2"
-    return "this processor has no AVX2" if "flags" in _processor() and not _has(_AVX2) else ""
+    if "flags" in _processor() and not _has(_AVX2):
+        return "this processor has no AVX2"
+    return ""
 
 
 def _refuse(trouble: str) -> None:

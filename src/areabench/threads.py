@@ -36,7 +36,8 @@ def limited_threads() -> Iterator[None]:
         return
     from threadpoolctl import get_cached_controller  # it looks again where modules were imported since
 
-    limits, controller = {kind: limit_of(kind, os.environ) for kind in VARIABLES}, get_cached_controller()
+    limits = {kind: limit_of(kind, os.environ) for kind in VARIABLES}
+    controller = get_cached_controller()
     known = {library.filepath: limits.get(library.internal_api, 1) for library in controller.lib_controllers}
     numbers = {library.user_api: library.num_threads for library in controller.lib_controllers}
     before = {name: os.environ.get(name) for name in (*VARIABLES.values(), _DEFAULTED)}
@@ -52,8 +53,10 @@ def limited_threads() -> Iterator[None]:
             if torch_number is not None or VARIABLES["openmp"] in unset:
                 _set_torch(torch_number or _cores())
             for name, value in before.items():
-                os.environ.pop(name, None)
-                os.environ.update({} if value is None else {name: value})
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 def limit_of(kind: str, environment: Mapping[str, str]) -> int:
@@ -79,7 +82,9 @@ def threads_in_force(environment: Mapping[str, str]) -> str:
     for kind, name in VARIABLES.items():
         limit = limit_of(kind, environment)
         given = environment.get(name) and name not in environment.get(_DEFAULTED, "").split(",")
-        by = "other code" if found.setdefault(kind, limit) != limit else name if given else "areabench"
+        by = name if given else "areabench"
+        if found.setdefault(kind, limit) != limit:
+            by = "other code"
         texts.append(f"{kind} {found[kind]} ({by})")
     return ", ".join(texts)
 
