@@ -247,21 +247,12 @@ def job_script(options: argparse.Namespace, work: JobWork) -> str:
     environment = [f"module load {shlex.quote(module)} || exit 1" for module in options.modules]
     if options.venv is not None:
         environment.append(f"source {shlex.quote(str(options.venv / 'bin' / 'activate'))} || exit 1")
-    path = options.runs or Path("runs") / f"{work.name}{'-mpi' if on_mpi else ''}"
-    if not work.is_sweep:
-        path = run_file(f"{path}.h5" if options.runs is None else str(path))
     values: dict[str, object] = vars(options) | {
         "what": f"{counted(len(runs), 'run')} of {ascii(str(options.file))}.",  # a comment is one line
         "name": re.sub(r"[^A-Za-z0-9_.-]", "_", work.name),
         "ranks": ranks,
-        "ranks_per_node": math.ceil(ranks / options.nodes) if options.nodes > 1 else None,
-        "cores_per_rank": 1 if on_mpi else options.cores,
-        "log": "%x-%j.out" if options.array is None else "%x-%A_%a.out",
-        "exclusive": "exclusive" if options.exclusive else None,
-        "place": "scatter:excl" if options.exclusive else "scatter",
         "environment": "\n".join(environment) or None,
         "experiment": shlex.join([str(options.file), *changes]),
-        "output": shlex.quote(str(path)),
     }
     if options.walltime is None:
         if on_mpi:
@@ -270,54 +261,81 @@ def job_script(options: argparse.Namespace, work: JobWork) -> str:
             longest = max(walltime_in_simulator(task, options.cores) for task in work.tasks)
         hours, minutes = divmod(math.ceil(longest.seconds / 60), 60)
         values |= {"walltime": f"{hours:02}:{minutes:02}:00", "estimate": longest.sum}
-    hours, minutes, seconds = map(int, str(values["walltime"]).split(":"))
-    limit_s = 3600 * hours + 60 * minutes + seconds
 
+    path = Path("runs", work.name)
     if on_mpi:
-        values |= {"mpi_ranks": ranks, "on_ranks": "--on-ranks"}
+        path = Path("runs", f"{work.name}-mpi")
+        values |= {"command": "run", "mpi_ranks": ranks, "on_ranks": "--on-ranks", "cores_per_rank": 1}
+        if options.launcher == "mpirun":
+            values |= {"hosts": "", "binding": "--map-by core --bind-to core"}
+            if options.mpi == "mpich":
+                values["binding"] = "-bind-to core"
+        elif options.mpi == "mpich":  # whose ranks find each other through PMI-2, and Open MPI's through PMIx
+            values |= {"interface": "pmi2", "fresh_step": _filled("fresh_step", {})}
+        else:
+            values["interface"] = "pmix"
     else:
-        values["jobs"] = options.cores
-    by_srun = on_mpi and options.launcher == "srun"
-    if by_srun:
-        # Ranks find each other through PMIx in Open MPI, and through PMI-2 in MPICH.
-        values["interface"] = "pmi2" if options.mpi == "mpich" else "pmix"
-        if options.mpi == "mpich":
-            values["fresh_step"] = _filled("fresh_step", {})
-    elif on_mpi:
-        hosts = ""
-        if not on_slurm:
-            hosts = f'{"--hostfile" if options.mpi == "openmpi" else "-f"} "$PBS_NODEFILE" '
-        binding = "--map-by core --bind-to core" if options.mpi == "openmpi" else "-bind-to core"
-        values["mpirun_options"] = f"{hosts}-n {ranks} {binding}"
+        values |= {"command": "simulate", "jobs": options.cores, "cores_per_rank": options.cores}
 
     if on_slurm:
-        values["folder"] = "SLURM_SUBMIT_DIR"
-        values["task"] = "SLURM_ARRAY_TASK_ID"
-        if by_srun and not work.is_sweep:
+        values |= {"folder": "SLURM_SUBMIT_DIR", "task": "SLURM_ARRAY_TASK_ID", "log": "%x-%j.out", "exclusive": None}
+        if options.array is not None:
+            values["log"] = "%x-%A_%a.out"
+        if options.exclusive:
+            values["exclusive"] = "exclusive"
+        if options.nodes > 1:
+            values["ranks_per_node"] = math.ceil(ranks / options.nodes)
+        if "interface" in values:
             values["signal"] = "USR1"  # for the tasks of srun
-        elif not work.is_sweep:  # for the script
+        else:  # for the script
             values |= {"signal": "B:USR1", "passing_on": _filled("passing_on", {}), "pass_on": "passing_on"}
+        if work.is_sweep:
+            del values["signal"]
     else:
-        values["folder"] = "PBS_O_WORKDIR"
-        values["task"] = "PBS_ARRAY_INDEX"
         # PBS has short names that begin with a letter.
-        prefix = "" if work.name[:1].isalpha() else "job-"
-        values["name"] = f"{prefix}{values['name']}"[:_PBS_NAME_LENGTH]
-        # The ranks are spread evenly over the nodes; where that does not come out even, the first ones get one more.
-        each, more = divmod(ranks if on_mpi else options.cores, options.nodes)
-        chunks = []
-        for nodes, cores in ((more, each + 1), (options.nodes - more, each)):
-            if nodes:
-                processes = f":mpiprocs={cores}" if on_mpi else ""
-                memory = "" if options.memory_mb is None else f":mem={options.memory_mb * cores}mb"
-                chunks.append(f"{nodes}:ncpus={cores}{processes}{memory}")
-        values["chunks"] = "+".join(chunks)
+        name = str(values["name"])
+        if not name[:1].isalpha():
+            name = f"job-{name}"
+        values |= {"folder": "PBS_O_WORKDIR", "task": "PBS_ARRAY_INDEX", "name": name[:_PBS_NAME_LENGTH]}
+        values |= {"chunks": _pbs_chunks(options, ranks if on_mpi else options.cores), "place": "scatter"}
+        if options.exclusive:
+            values["place"] = "scatter:excl"
+        if "hosts" in values:
+            values["hosts"] = '--hostfile "$PBS_NODEFILE" '
+            if options.mpi == "mpich":
+                values["hosts"] = '-f "$PBS_NODEFILE" '
+        hours, minutes, seconds = map(int, str(values["walltime"]).split(":"))
+        limit_s = 3600 * hours + 60 * minutes + seconds
         values["warned_after_s"] = max(limit_s - _WARNING_S, limit_s // 2)
-    if not work.is_sweep:
-        trust = trust_options(runs[0])
-        values |= {"command": "run" if on_mpi else "simulate", "trust": f" {trust}" if trust else ""}
+
     head = _filled(options.scheduler, values)
-    return f"{head}{_directive_lines(options, head)}\n{_filled('sweep' if work.is_sweep else 'run', values)}"
+    head += _directive_lines(options, head)
+    if work.is_sweep:
+        values["output"] = shlex.quote(str(options.runs or path))
+        return f"{head}\n{_filled('sweep', values)}"
+    path = path.with_name(f"{path.name}.h5")
+    if options.runs is not None:
+        path = run_file(str(options.runs))
+    values["output"] = shlex.quote(str(path))
+    values["trust"] = ""
+    if trust := trust_options(runs[0]):
+        values["trust"] = f" {trust}"
+    return f"{head}\n{_filled('run', values)}"
+
+
+def _pbs_chunks(options: argparse.Namespace, cores: int) -> str:
+    """The cores, spread evenly over the nodes; where that does not come out even, the first ones get one more."""
+    each, more = divmod(cores, options.nodes)
+    chunks = []
+    for nodes, per_node in ((more, each + 1), (options.nodes - more, each)):
+        chunk = f"{nodes}:ncpus={per_node}"
+        if options.transport == "mpi":
+            chunk += f":mpiprocs={per_node}"
+        if options.memory_mb is not None:
+            chunk += f":mem={options.memory_mb * per_node}mb"
+        if nodes:
+            chunks.append(chunk)
+    return "+".join(chunks)
 
 
 def _filled(name: str, values: Mapping[str, object]) -> str:

@@ -26,5 +26,5 @@ fi
 {{pass_on}} \
 timeout --foreground --preserve-status --signal=USR1 {{warned_after_s}} \
 srun --mpi={{interface}} --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 \
-mpirun {{mpirun_options}} \
+mpirun {{hosts}}-n {{ranks}} {{binding}} \
 "$areabench" "${task[@]}" --progress never

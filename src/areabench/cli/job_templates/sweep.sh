@@ -7,7 +7,7 @@ areabench="$(command -v areabench)"
 {{fresh_step}}
 # A job that is started again continues: runs that are done are not repeated.
 srun --mpi={{interface}} --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 \
-mpirun {{mpirun_options}} \
+mpirun {{hosts}}-n {{ranks}} {{binding}} \
 "$areabench" sweep {{experiment}} --progress never \
   --trials {{trials}} \
   --jobs {{jobs}} \
