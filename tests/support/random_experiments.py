@@ -200,7 +200,8 @@ def _fitted_data(experiment: Experiment) -> Experiment:
     if not experiment.problem.takes_data:
         return replace(experiment, data=None, split=None)
     data, split = experiment.data, experiment.split or Iid()
-    assert isinstance(data, Synthetic)
+    if not isinstance(data, Synthetic):  # its size is its own; `fits` leaves out what is too small
+        return replace(experiment, split=split)
     if isinstance(split, NearlyIid):  # as many of each label as there are clients
         data = replace(data, train_samples=max(data.train_samples, data.classes * experiment.clients.count))
     if isinstance(split, Dirichlet):
