@@ -333,7 +333,7 @@ def test_figure_of_a_run_on_mpi(changes: dict[str, Any]) -> None:
     figure = draw_diagnosis(diagnose(seen), seen.experiment)
     assert len(figure.axes) == 6
     labels = figure.axes[0].get_legend_handles_labels()[1]
-    assert ("too little" in labels) == ("served" in changes)
+    assert ("outside it" in labels) == ("served" in changes)
     texts = [text.get_text() for text in figure.axes[5].texts]
     unknown = "not known"
     assert texts == (

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from areabench.engine.diagnosis import TOLERANCE, Cause, Diagnosis
@@ -65,19 +63,8 @@ def draw_diagnosis(found: Diagnosis, experiment: Experiment, width: Width = "pag
     if found.stretch != 1:
         words += f", clock.stretch = {found.stretch:g}"
     entitle(figure, f"{words}\n{found.advice}", titled=titled)
-    clients = found.clients
-    span_s = found.duration_s
-    label_axes(axes[0], "client", "updates/s", "Rates: achieved, and expected with interval", pad=20)
-    axes[0].vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
-    axes[0].plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")
-    short = clients["served"] < clients["low"]
-    for chosen, colour, mark, label in ((~short, _BLUE, "o", "achieved"), (short, _RED, "X", "too little")):
-        if chosen.any():
-            rate = clients["served"][chosen] / span_s
-            axes[0].plot(clients["client"][chosen], rate, mark, color=colour, markersize=4.5, label=label)
-    axes[0].set_ylim(bottom=0)
-    axes[0].margins(x=0.03)
-    axes[0].xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    label_axes(axes[0], "clients", "updates/s", "Rates: achieved, and expected with interval", pad=30)
+    _draw_clients(axes[0], found, _BLUE, axes[0].get_position().width * inches(width), found.duration_s)
     axes[0].legend(**_ABOVE)
     # Quantiles of realised delays over those of drawn ones: on the diagonal where delays were kept.
     label_axes(axes[1], "drawn delay (ms)", "realised delay (ms)", "Delays: quantiles from 1 to 99.9 %")
@@ -186,40 +173,43 @@ def draw_participation(
 ) -> Figure:
     """Clients across, the one expected to send least first: the expected number with its interval, and the used."""
     width_in = inches(width)
-    clients = found.clients[np.argsort(found.clients["expected"], kind="stable")]
-    outside = (clients["served"] < clients["low"]) | (clients["served"] > clients["high"])
-    colour = method_colour(experiment.method.name)
     figure = Figure(figsize=(width_in, 2.6 if width_in > 5 else 3.0), layout="constrained")
-    said = "expectation not known"
-    if np.isfinite(clients["expected"]).all():
-        said = f"{np.count_nonzero(outside)} of {len(clients)} clients outside the interval"
-    entitle(figure, f"Participation: {said}\n{_words(found, experiment)}", titled=titled)
     axes = figure.subplots()
-    place = np.arange(len(clients))
-    room = 45 * width_in / len(clients)  # the width of a client in points
-    size = min(4.5, 0.8 * room)
-    if room > _BAR_POINTS:
-        axes.vlines(place, clients["low"], clients["high"], color="0.82", linewidth=_BAR_POINTS, zorder=2)
-        axes.plot(place, clients["expected"], "_", color="0.3", markersize=_BAR_POINTS, zorder=3)
-    else:
-        axes.fill_between(place, clients["low"], clients["high"], step="mid", color="0.85", linewidth=0, zorder=2)
-        axes.step(place, clients["expected"], where="mid", color="0.3", linewidth=0.9, zorder=3)
-    axes.plot(place[~outside], clients["served"][~outside], "o", color=colour, markersize=size, zorder=4)
-    axes.plot(place[outside], clients["served"][outside], "X", color=_RED, markersize=size + 2, zorder=4)
     label_axes(axes, "clients, by their expected numbers", "updates used")
-    if len(clients) <= _NAMED:
+    outside = _draw_clients(axes, found, method_colour(experiment.method.name), 0.65 * width_in)
+    said = "expectation not known"
+    if np.isfinite(found.clients["expected"]).all():
+        said = f"{outside} of {len(found.clients)} clients outside the interval"
+    entitle(figure, f"Participation: {said}\n{_words(found, experiment)}", titled=titled)
+    if len(found.clients) <= _NAMED:
         axes.set_xlabel("client")
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    legend(axes, axes.get_legend_handles_labels()[0])
+    return figure
+
+
+def _draw_clients(axes: Axes, found: Diagnosis, colour: str, width_in: float, per_s: float = 1.0) -> int:
+    """Updates of each client, the one expected to send least first, in a panel so wide; how many are outside.
+
+    Outside of what chance allows they are crosses. Numbers are divided by `per_s`.
+    """
+    clients = found.clients[np.argsort(found.clients["expected"], kind="stable")]
+    low, expected, high, served = (clients[name] / per_s for name in ("low", "expected", "high", "served"))
+    outside = (served < low) | (served > high)
+    place = np.arange(len(clients))
+    room = 72 * width_in / len(clients)  # the width of a client in points
+    size = min(4.5, 0.8 * room)
+    interval = f"interval: {100 * (1 - CHANCE):g} % of runs"
+    if room > _BAR_POINTS:
+        axes.vlines(place, low, high, color="0.82", linewidth=_BAR_POINTS, zorder=2, label=interval)
+        axes.plot(place, expected, "_", color="0.3", markersize=_BAR_POINTS, zorder=3, label="expected")
+    else:
+        axes.fill_between(place, low, high, step="mid", color="0.85", linewidth=0, zorder=2, label=interval)
+        axes.step(place, expected, where="mid", color="0.3", linewidth=0.9, zorder=3, label="expected")
+    axes.plot(place[~outside], served[~outside], "o", color=colour, markersize=size, zorder=4, label="used")
+    if outside.any():
+        axes.plot(place[outside], served[outside], "X", color=_RED, markersize=size + 2, zorder=4, label="outside it")
+    if len(clients) <= _NAMED:
         axes.set_xticks(range(len(clients)), [str(client) for client in clients["client"]])
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    handles: list[Line2D | Patch] = [
-        Line2D([], [], marker="o", color=colour, linestyle="none", markersize=4.5, label="used"),
-        Line2D([], [], marker="_", color="0.3", linestyle="none", markersize=7, label="expected"),
-        Patch(color="0.82", label=f"interval: {100 * (1 - CHANCE):g} % of runs"),
-    ]
-    if outside.any():
-        handles.append(
-            Line2D([], [], marker="X", color=_RED, linestyle="none", markersize=6.5, label="used, outside it")
-        )
-    legend(axes, handles)
-    return figure
+    return int(np.count_nonzero(outside))
