@@ -142,6 +142,7 @@ def align(
             for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
                 padding = " " * (width - len(cell))
                 cells += [cell, padding, _GAP] if column in flush_left else [padding, cell, _GAP]
+            # A line ends without spaces, so that it can be compared and pasted.
             while not cells[-1].strip():  # no spaces at the end of a line
                 cells.pop()
             lines.append(Styled(("".join(cells), TABLE_HEADING)) if row is rows[0] else Styled(*cells))

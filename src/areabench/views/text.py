@@ -236,6 +236,7 @@ def _used_updates(run: Run) -> list[str]:
 
 def measured_columns(updates: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """Columns of EVENT that are summarised, and by how many seconds each update came later than drawn."""
+    # Lateness is no column: it is what the realised delay has more than the drawn one.
     columns = {name: updates[name] for name in ("staleness", "drawn_delay_s", "compute_s", "service_s")}
     return {**columns, "late_s": updates["realised_delay_s"] - updates["drawn_delay_s"]}
 
@@ -268,6 +269,7 @@ def _work_rows(found: Diagnosis) -> Iterator[LabelledText]:
     """Updates, clients and delays, against what is expected of them."""
     rate = found.updates / found.duration_s
     nominal = found.expected_updates / found.duration_s
+    # A method that calls its clients expects nothing, nor does a horizon shorter than every delay.
     if found.expected_updates > 0:
         share = 100 * found.updates / found.expected_updates
         expected = f"{found.expected_updates:,.0f} expected ({share:.1f} %)"

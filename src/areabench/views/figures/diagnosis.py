@@ -116,6 +116,7 @@ def _draw_times(axes: Axes, found: Diagnosis) -> None:
 def _draw_cycle(axes: Axes, found: Diagnosis) -> None:
     """The mean delay, and what the mean cycle is made of."""
     reply_s = float(np.nan_to_num(found.mean_reply_s))
+    # What is left of the cycle is idle time; rounding must not make it negative.
     rest_s = max(found.mean_realised_s - reply_s - found.mean_compute_s, 0.0)
     parts = (("reply", reply_s, _BLUE), ("computing", found.mean_compute_s, _ORANGE),
              ("idle until due", rest_s, "0.8"))  # fmt: skip
@@ -148,6 +149,7 @@ def _draw_excess(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], limit: float) -> None:
     """Bars from top to bottom with their values, and a limit as a dashed line."""
+    # The limit is always in sight, also where all bars are short.
     longest = max(limit, *(np.nan_to_num(value) for value, _ in bars.values()))
     for row, (value, colour) in enumerate(bars.values()):
         known = np.nan_to_num(value)

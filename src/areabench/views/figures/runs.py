@@ -53,6 +53,7 @@ def quality(runs: Run | Sequence[Run], target: float = 80.0, *, width: Width = "
     transports = {run.provenance.transport for run in runs}
     words = f"Quality over time\n{'; '.join(sorted(settings))}; {', '.join(sorted(transports))}"
     entitle(figure, words, titled=titled)
+    # Runs of one method share its colour, so lines tell them apart.
     seen: Counter[str] = Counter()
     for index, run in enumerate(runs):
         metrics = run.metrics_array
@@ -133,6 +134,7 @@ def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> No
     axes.fill_between(centre_s, 1e3 * low, 1e3 * high, color=colour, alpha=0.25, linewidth=0, label="5 to 95 %")
     axes.plot(centre_s, 1e3 * middle, color=colour, linewidth=1.6, label="median")
     axes.axhline(0.0, **LIMIT_LINE, zorder=1)
+    # The legend would cover the band.
     low_ms, high_ms = axes.get_ylim()
     axes.set_ylim(low_ms, high_ms + 0.12 * (high_ms - low_ms))  # room for the legend
     axes.legend(frameon=False, loc="upper left", ncols=2)
@@ -142,6 +144,7 @@ def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> No
 
 def binned(time_s: Floats, shift_s: Floats, bins: int = _BINS) -> tuple[Floats, ...]:
     """Middles of the bins that are not empty, and the 5th, 50th and 95th percentile of the shifts in each."""
+    # Arrivals at time 0 alone would give edges without width.
     edges = np.linspace(0.0, time_s.max() or 1.0, bins + 1)
     places = np.clip(np.digitize(time_s, edges) - 1, 0, bins - 1)
     filled = np.unique(places)

@@ -170,6 +170,7 @@ def inches(width: Width) -> float:
 
 def entitle(figure: Figure, words: str, *, titled: bool = True) -> None:
     """Write a title in as many lines as it needs; none where the figure is not to be titled."""
+    # matplotlib breaks no title by itself.
     letters = int(_LETTERS_PER_INCH * figure.get_figwidth())
     lines = [line for part in words.split("\n") for line in textwrap.wrap(part, letters)]
     if titled:
@@ -200,6 +201,7 @@ def legend(axes: Axes, handles: Sequence[Any]) -> None:
     """Right of the panel; under it where the figure is narrow."""
     look: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 3.0, "borderaxespad": 0.0}
     if is_narrow(axes.figure):
+        # Under the labels of the axis, however high the panel is.
         below = offset_copy(axes.transAxes, axes.get_figure(root=True), y=_BELOW_POINTS, units="points")
         look |= {"loc": "upper center", "bbox_to_anchor": (0.45, 0.0), "bbox_transform": below, "ncols": 2}
         look["columnspacing"] = 1.0

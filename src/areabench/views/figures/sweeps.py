@@ -185,6 +185,7 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity, spread: S
         shown = band(pick.finite, quantity, spread)
         look = look_of(pick.entry)
         if len(pick.finite) > 1:
+            # matplotlib would let the axes reach as far as the band; `_reach` says how far they do.
             limits = axes.dataLim.frozen()
             axes.fill_between(
                 shown.time_s, shown.low, shown.high, color=look["color"], alpha=0.18, linewidth=0, zorder=2
@@ -225,6 +226,7 @@ def staleness(
     for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, step_sizes)
         shares = [100 * staleness_shares(pick.finite) for pick in picks]
+        # The panels of a row have common limits, so that they can be compared.
         present = np.concatenate([share[share > 0] for share in shares])
         longest = max(len(share) for share in shares)
         for pick, share, panel in zip(picks, shares, row_axes, strict=False):
@@ -320,6 +322,7 @@ def _side_by_side(row: Sequence[Entry]) -> Iterator[tuple[Entry, float]]:
 
     All methods of a step size take a third of the distance between the two closest step sizes.
     """
+    # On a logarithmic axis a factor is a distance.
     step_sizes = np.unique([cell.step_size for cell in _cells(row)])
     width = float(np.diff(np.log(step_sizes)).min(initial=1.0)) / 3
     count = len(row)
@@ -338,8 +341,10 @@ def _draw_divergence(axes: Axes, row: Sequence[Entry]) -> None:
     transform = axes.yaxis.get_transform()
     bottom, top = axes.get_ylim()
     for minor in (False, True):
+        # Ticks are frozen first, so that none appears inside the strip.
         ticks = axes.yaxis.get_ticklocs(minor=minor)
         axes.set_yticks(ticks[(ticks >= bottom) & (ticks <= top)], minor=minor)
+    # In the scale of the axis, which may be logarithmic, the strip takes a fixed share.
     low, high = transform.transform(np.array([bottom, top]))
     raised = transform.inverted().transform(np.array([low + (high - low) / (1 - share)]))
     axes.set_ylim(bottom, float(raised[0]))

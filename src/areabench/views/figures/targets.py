@@ -60,6 +60,7 @@ def time_to_target(
         panel.set_yticks(range(len(picks)), [pick.label.replace("\n", " ") for pick in picks])
         panel.set_ylim(len(picks) - 0.4, -0.6)
         panel.set_xlim(0, 1.22 * horizon_s)
+        # Behind the horizon there is room for words, not for times.
         panel.set_xticks([tick for tick in panel.get_xticks() if tick <= horizon_s])
     handles = [
         Patch(color="0.65", label="median"),
@@ -84,6 +85,7 @@ def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: floa
     elif len(times_s):
         axes.barh(place, horizon_s, height=0.6, facecolor="none", edgecolor=colour, hatch="////", alpha=0.5, zorder=2)
     spread = 0.2 if len(times_s) > 1 else 0.0
+    # Trials one below the other, since many reach the target at the same snapshot.
     dots = place + np.linspace(-spread, spread, len(times_s))
     axes.plot(times_s[is_there], dots[is_there], "o", color=colour, markersize=2.6, zorder=3)
     beyond = np.full(int((~is_there).sum()), horizon_s)
@@ -123,6 +125,7 @@ def reached_over_time(
             found = reach_curve(pick.results, target)
             if found is None:
                 continue
+            # The last step is drawn until the end of the axis.
             time_s = np.append(found.time_s, found.end_s)
             share, low, high = (100 * np.append(values, values[-1]) for values in (found.share, found.low, found.high))
             panel.fill_between(time_s, low, high, step="post", color=look["color"], alpha=0.13, linewidth=0, zorder=2)

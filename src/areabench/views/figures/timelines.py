@@ -85,9 +85,11 @@ def _draw_rounds(
     arrives after the window.
     """
     most = max((one.staleness for one in rounds if one.end_s <= window[1]), default=0)
+    # One colour per whole number of steps, so that the legend is exact.
     scale = ScalarMappable(BoundaryNorm(np.arange(-0.5, max(most, 1) + 1.5), colormaps[_COLOURS].N), _COLOURS)
     for one in rounds:
         lane = lanes.index(one.client) + 1
+        # Grey: the round has no staleness that means anything.
         colour: tuple[float, ...] = (0.55, 0.55, 0.55, 1.0)
         if one.end_s > window[1]:
             colour = (0.87, 0.87, 0.87, 1.0)
@@ -98,6 +100,7 @@ def _draw_rounds(
         axes.barh(lane, end_s - begin_s, left=begin_s, height=0.62, color=colour, edgecolor="white", linewidth=0.6,
                   hatch=None if one.used else "////", zorder=3)  # fmt: skip
         if end_s - begin_s > _room_s(figure, window, one.base_version):
+            # Numbers must be readable on dark and on light bars.
             ink = "white" if sum(colour[:3]) < 1.5 else "black"
             axes.text((begin_s + end_s) / 2, lane, str(one.base_version), ha="center", va="center_baseline",
                       color=ink, fontsize="x-small", zorder=4)  # fmt: skip

@@ -50,6 +50,7 @@ def runs_to_detail(places: Sequence[PlacedSeries]) -> list[tuple[int, Path]]:
 
 def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Detail]:
     """The runs in detail, one file open at a time."""
+    # All timelines together have a limit, so that a page of many runs stays small.
     most = int(np.clip(_UPDATES // max(len(runs), 1), _LEAST_UPDATES, _MOST_UPDATES))
     for series, path in runs:
         with open_run(path) as run:
@@ -147,6 +148,7 @@ def steps_shown(
 
     Not all since the oldest of them: a slow client's version may be hundreds of thousands of steps old.
     """
+    # All steps of the window, and before it only those whose versions its rounds hold.
     steps = events[events["kind"] == Kind.STEP]
     begin_s, end_s = window
     inside = (steps["time_s"] >= begin_s) & (steps["time_s"] <= end_s)
@@ -163,6 +165,7 @@ def steps_shown(
 
 def participation_of(clients: NDArray[np.void]) -> Participation:
     """Rows of DIAGNOSIS_CLIENT for drawing; more than a few hundred clients are grouped, by expected updates."""
+    # As many neighbours as bring the bars down to what the page has room for.
     group = -(-len(clients) // _MOST_ENTRIES)
     ordered = clients
     if group > 1:
@@ -194,6 +197,7 @@ def labels_of(comparisons: Sequence[Comparison], cache: Path) -> Iterator[Labels
 
     A split that several settings share is computed once.
     """
+    # To compute a split may need the whole data set, so settings with the same one share it.
     shared: dict[tuple[Any, ...], list[int]] = {}
     for index, comparison in enumerate(comparisons):
         experiment = comparison.experiment

@@ -81,6 +81,7 @@ def _subtitle(sources: Sources, places: Sequence[PlacedSeries]) -> str:
 
 def _remarks(places: Sequence[PlacedSeries]) -> Iterator[str]:
     """What defaults do, each once: sentences that name the methods."""
+    # A dict without values is a set that keeps the order of the page.
     methods: dict[str, dict[str, None]] = {}
     everybody = set()
     for place in places:
@@ -107,6 +108,7 @@ def counts_text(sources: Sources) -> str:
 
 def page_text(report: ReportPage) -> str:
     """The whole file; its Content-Security-Policy allows its own scripts and styles, and nothing from elsewhere."""
+    # A hash per script: the browser refuses any other, also one that a run file smuggles in.
     scripts = [_asset(name) for name in SCRIPTS]
     styles = [_asset(name) for name in STYLES]
     allowed = f"script-src {_hashes(scripts)}; style-src {_hashes(styles)}"

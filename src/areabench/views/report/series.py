@@ -66,6 +66,7 @@ class PlacedSeries:
 def place_series(sources: Sources, target: float = 80.0) -> tuple[tuple[Comparison, ...], list[PlacedSeries]]:
     """The settings of all runs, and their series in the order of the page; `target` in percent."""
     trials = {trial.result.path: trial for trial in sources.trials}
+    # How many trials of each point the sweeps plan, so that the page can say how many are missing.
     asked = Counter(
         (sweep.folder, without_seed(member.experiment))
         for sweep in sources.sweeps
@@ -77,7 +78,7 @@ def place_series(sources: Sources, target: float = 80.0) -> tuple[tuple[Comparis
     places = []
     for setting, comparison in enumerate(comparisons):
         for row, entries in enumerate(comparison.rows.values()):
-            found: list[tuple[Entry, Cell, list[Trial], bool]] = []
+            in_row = []
             for entry in entries:
                 best = entry.cell_to_draw({})
                 for cell in entry.cells:
@@ -90,11 +91,12 @@ def place_series(sources: Sources, target: float = 80.0) -> tuple[tuple[Comparis
                         point = without_seed(cell.experiment)
                         planned = sum(asked[folder, point] for folder in {result.path.parent for result in results})
                         part = replace(cell, results=results, planned=max(planned, len(results)))
-                        found.append((entry, part, group, cell is best))
-            ranks = {quality: rank_cells([cell for _, cell, _, _ in found], quality) for quality in QUALITIES}
-            for index, (entry, cell, group, is_best) in enumerate(found):
+                        in_row.append(PlacedSeries(setting, row, entry, part, tuple(group), cell is best, {}))
+            # Not the ranks of the comparison: a cell may have fallen into several series.
+            ranks = {quality: rank_cells([place.cell for place in in_row], quality) for quality in QUALITIES}
+            for index, place in enumerate(in_row):
                 own = {quality: of_quality[index] for quality, of_quality in ranks.items()}
-                places.append(PlacedSeries(setting, row, entry, cell, tuple(group), is_best, own))
+                places.append(replace(place, ranks=own))
     return comparisons, places
 
 
@@ -176,6 +178,7 @@ def profile_of(series: Sequence[Series]) -> Iterator[ProfileLine]:
         place = settings.index((one.setting, one.row)), list(first).index(one.label)
         times_s[place] = np.fmin(times_s[place], one.target_s)
     for (label, one), found in zip(first.items(), performance_profiles(times_s), strict=True):
+        # A profile has no interval and no trials that end.
         line = Stair(found.factor, 100 * found.share, _NOTHING, _NOTHING, _NOTHING)
         yield ProfileLine(label, one.method, one.colour, one.variant, line)
 
@@ -239,6 +242,7 @@ def _line(results: Sequence[Result], axis: str, quantity: Quantity, most: int, s
     trials = band(along, quantity, "range")
     if not len(trials.time_s):
         return None
+    # Points are chosen by the mean, so that all lines of a chart keep their peaks.
     kept = thinned(trials, most)
     limits = (float(trials.low.min()), float(trials.high.max()))
     if len(results) == 1:

@@ -53,6 +53,7 @@ def gather(paths: Sequence[Path], progress: Progress) -> Sources:
 
     A file that cannot be read is absent; it is an error where the user named it.
     """
+    # A file named by two paths is one run: it must not be averaged with itself.
     found = {inner.resolve(): inner for path in paths for inner in _inside(path)}
     trials: list[Trial] = []
     absent: list[Absent] = []
@@ -104,6 +105,7 @@ def _trial(result: Result, source: str) -> Trial:
 
 def _absent(sweep: Sweep) -> Iterator[Absent]:
     """The runs of a sweep without a result, in the order of the plan."""
+    # What the sweep says of a failed run is better than what its file shows.
     failures = {failure.file: failure.reason for failure in sweep.failures}
     for member in sweep.missing:
         path = sweep.folder / member.file
@@ -137,6 +139,7 @@ def _absent(sweep: Sweep) -> Iterator[Absent]:
 
 def _with_remarks(trials: Sequence[Trial]) -> Iterator[Trial]:
     """Trials with remarks, so that only repetitions with other seeds are averaged."""
+    # Virtual and real time, sources and unfinished runs are kept apart: a mean over them says nothing.
     several = len({trial.transport for trial in trials}) > 1
     seen = Counter((_without_name(trial.result.experiment), trial.transport) for trial in trials)
     twice = {without_seed(experiment) for (experiment, _), count in seen.items() if count > 1}

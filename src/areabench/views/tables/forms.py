@@ -80,6 +80,7 @@ def _text_cell(cell: TableCell) -> Styled:
 def as_markdown(sheet: Sheet, level: int = 2) -> str:
     """GitHub's Markdown, under a heading of this level; a heading over several columns goes into the first of them."""
     columns = [markdown(column) for column in sheet.columns]
+    # Markdown has no heading over several columns.
     start = 0
     for heading in sheet.headings:
         if heading.text:

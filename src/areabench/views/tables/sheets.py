@@ -98,6 +98,7 @@ def difference_sheet(comparison: Comparison) -> Sheet | None:
 
 def _power_notes(comparison: Comparison) -> list[str]:
     """Says so where no difference could be significant, however large."""
+    # Holm's correction is hardest where most cells are compared.
     rivals = max((comparison.rank(cell, each).rivals for cell in comparison.cells for each in QUALITIES), default=0)
     trials = max((len(cell.results) for cell in comparison.cells), default=0)
     fewest = fewest_trials(rivals)
@@ -125,6 +126,7 @@ def quality_cells(comparison: Comparison, cell: Cell, spread: SpreadName) -> lis
 def rho_cell(comparison: Comparison, cell: Cell, spread: SpreadName) -> TableCell:
     """rho, with its interval, or how many trials reached the target where some did and some did not."""
     reach = cell.reach
+    # How many trials reached the target is said only where it is between none and all.
     tail = ""
     if spread == "interval" and cell.rho is not None:
         tail = after_mean(cell.rho, spread)

@@ -176,6 +176,7 @@ class WatchPage:
         counts = self.frame.staleness.counts
         if not counts:
             return ["-"]
+        # The few updates that come very late would take most of the chart.
         sums = list(itertools.accumulate(counts))
         most = bisect.bisect_left(sums, _CHARTED * sums[-1])  # the quantile, since counts are of 0, 1, 2, ... versions
         return [
@@ -251,6 +252,7 @@ def client_bars(clients: Sequence[ClientFrame], columns: int, rows: int, glyphs:
     if len(clients) > below * across:
         words += ", the worst first"
         below -= 1  # for a line about the others
+        # There is no room for all: those that somebody should look at come first.
         ranked = sorted(clients, key=_urgency)
         shown = ranked[: below * across]
         others = ranked[below * across :]
