@@ -22,7 +22,7 @@ from areabench.methods.base import Method
 from areabench.problems.logistic import Logistic
 from areabench.problems.minibatches import client_weights
 from areabench.problems.torch_module import TorchModule
-from areabench.transports.simulator import play_alone
+from areabench.transports.simulator import simulate_lanes
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ def record(experiment: Experiment, cache: Path) -> RecordedRun:
     """Simulate an experiment and keep its messages."""
     scenario = build_scenario(experiment, cache)
     log = MessageLog(client_weights(_parts(scenario), _settings(scenario).weighting))
-    play_alone(replace(scenario, method=log.wrapped(scenario.method)), lambda _time_s, _updates: None)
+    simulate_lanes([replace(scenario, method=log.wrapped(scenario.method))], lambda _time_s, _updates: None)
     return RecordedRun(scenario, tuple(log.messages), log.steps)
 
 

@@ -30,7 +30,7 @@ from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import build_scenario
 from areabench.experiment.parse import load_experiment
 from areabench.kernels import available, kernels_in_force, portable_environment
-from areabench.transports.simulator import play_lanes
+from areabench.transports.simulator import simulate_lanes
 
 TABLE = PAPER.parent / "tables" / "M_1_n_4_non_iid.toml"
 WORK = {
@@ -49,7 +49,7 @@ def measure(sizes: Sizes, *, quick: bool) -> dict[str, float]:
         experiments = lane_experiments(sizes, sizes.passes[0])
         scenario = build_scenario(experiments[0], folder)
         begun_s = time.process_time()
-        ends = play_lanes(build_pass(scenario, experiments), lambda _time_s, _updates: None)
+        ends = simulate_lanes(build_pass(scenario, experiments), lambda _time_s, _updates: None)
         pass_s = time.process_time() - begun_s
         updates = max(end.status.updates for end in ends if end is not None)
         shorter = ["--set", "stop.horizon_s=0.5"] if quick else []

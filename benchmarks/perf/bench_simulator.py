@@ -39,7 +39,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
 from areabench.settings.parse import to_toml
 from areabench.sweeps.plan import load_sweep
-from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
+from areabench.transports.simulator import Simulator, evaluate_lanes, simulate_lanes
 
 PAPER = Path(__file__).parents[1] / "experiments" / "paper" / "paper.toml"
 SMALL_FILES = ("record.events=false", "record.models=last")
@@ -145,7 +145,7 @@ def measure_twelve(folder: Path, sizes: Sizes, measured: tuple[int, float, float
             experiments = lane_experiments(sizes, measured, methods)
             scenario = build_scenario(experiments[0], folder)
             begun_s = time.perf_counter()
-            ends = play_lanes(build_pass(scenario, experiments), nothing)
+            ends = simulate_lanes(build_pass(scenario, experiments), nothing)
             updates = max(end.status.updates for end in ends if end is not None)
             costs[place].append((time.perf_counter() - begun_s) / (updates * measured[0] * len(experiments)))
     return median(costs[0]), median(costs[1])
@@ -163,7 +163,7 @@ def measure_pass(folder: Path, sizes: Sizes, measured: tuple[int, float, float])
         bare_s.append(products_s(step_problem, lanes, sizes.bare_steps))
         step_s.append(wide_step_s(step_problem, rates, sizes.bare_steps // 5))
         begun_s = time.perf_counter()
-        ends = play_lanes(build_pass(scenario, experiments), nothing)
+        ends = simulate_lanes(build_pass(scenario, experiments), nothing)
         run_s = time.perf_counter() - begun_s
         updates = max(end.status.updates for end in ends if end is not None)
         whole_s.append(run_s / (updates * local_steps * lanes))
@@ -195,7 +195,7 @@ def measure_evaluation(folder: Path, sizes: Sizes) -> EvaluationCost:
     experiments = lane_experiments(sizes, sizes.evaluated)
     scenario = build_scenario(experiments[0], folder)
     begun_s = time.perf_counter()
-    played = play_lanes(build_pass(scenario, experiments), nothing)
+    played = simulate_lanes(build_pass(scenario, experiments), nothing)
     ends = [end for end in played if end is not None]
     pass_s = time.perf_counter() - begun_s
     evaluation_s = seconds(lambda: evaluate_lanes(scenario.problem, ends, loss_every_of_the_tables()))

@@ -13,7 +13,18 @@ try:
 except ImportError:
     from zlib import crc32
 
-__all__ = ["FLOAT32", "FLOAT64", "Columns", "Stack", "Vector", "crc32", "row_type", "wrong_vector"]
+__all__ = [
+    "FLOAT32",
+    "FLOAT64",
+    "Columns",
+    "Stack",
+    "Vector",
+    "crc32",
+    "each_times",
+    "row_type",
+    "times_each",
+    "wrong_vector",
+]
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
@@ -27,6 +38,20 @@ Columns = Mapping[str, tuple[str, str]]  # of a table in a run file: type and me
 def row_type(columns: Columns) -> np.dtype[Any]:
     """The type of a row of a table."""
     return np.dtype([(name, kind) for name, (kind, _) in columns.items()])
+
+
+def times_each(matrix: NDArray[np.float64], models: NDArray[Any]) -> NDArray[Any]:
+    """A matrix of shape (n, d) times a vector, or times each row of a stack: as each row alone, to the bit."""
+    if models.ndim == 1:
+        return np.asarray(matrix @ models)
+    return np.asarray((matrix @ models[..., None])[..., 0])
+
+
+def each_times(rows: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[Any]:
+    """A vector of shape (n,), or each row of a stack, times a matrix of shape (n, d): as each row alone, to the bit."""
+    if rows.ndim == 1:
+        return np.asarray(rows @ matrix)
+    return np.asarray((rows[:, None, :] @ matrix)[:, 0])
 
 
 def wrong_vector(vector: Any, model: Vector) -> str:

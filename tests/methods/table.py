@@ -10,7 +10,6 @@ from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.conductor import Conductor
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import Event
 from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import method_of
 from areabench.engine.server import Server
@@ -46,20 +45,6 @@ def method_named_by(experiment: Experiment) -> Method:
     return method_of(experiment, experiment.method_inputs(np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
 
 
-class EventList(LaneRecorder):
-    """Keeps the rows of the event log."""
-
-    keeps_events = True
-
-    def __init__(self, lanes: int) -> None:
-        super().__init__(lanes)
-        self.events: list[Event] = []
-
-    def event(self, event: Event) -> None:
-        """Keep a row."""
-        self.events.append(event)
-
-
 class Table:
     """The named client delivers next. Delta updates make a server step, unless the method decides.
 
@@ -83,7 +68,7 @@ class Table:
         self._local_steps = problem.local_steps
         self.orders: dict[int, Order] = {}
         self.interrupts: list[Order] = []
-        self.recorder = EventList(1)
+        self.recorder = LaneRecorder(keeps_events=True)
         self.time_s = 0.0
         experiment = Experiment(
             clients=Clients(count=problem.clients, local_steps=problem.local_steps),

@@ -34,7 +34,7 @@ from areabench.methods.schedules import InverseTimeSchedule
 from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.rates import ListedRates
-from areabench.transports.simulator import play_alone
+from areabench.transports.simulator import simulate_lanes
 
 EXPERIMENT = Experiment(
     clients=Clients(count=4),
@@ -52,7 +52,7 @@ def end_of(experiment: Experiment, last: int = 1) -> tuple[Vector, QuadraticProb
     """The mean of the `last` snapshots of a run, and its problem."""
     scenario = build_scenario(check_combinations(experiment), Path("unused"))
     assert isinstance(scenario.problem, QuadraticProblem)
-    end = play_alone(scenario, silent)
+    end = simulate_lanes([scenario], silent)[0]
     assert end is not None
     return np.mean([snapshot.models for snapshot in end.snapshots[-last:]], axis=0), scenario.problem
 

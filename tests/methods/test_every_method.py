@@ -34,7 +34,7 @@ from areabench.problems.quadratic import Quadratic
 from areabench.runfile.read import open_run
 from areabench.timing.exponential import ExponentialDelays
 from areabench.transports.session import simulate_run
-from areabench.transports.simulator import play_alone, play_lanes
+from areabench.transports.simulator import simulate_lanes
 
 __all__ = ["stop_at"]  # a fixture
 
@@ -165,9 +165,9 @@ def test_lanes_end_as_runs_alone(tmp_path: Path, case: str) -> None:
         assert group_lanes(chosen) == [(0,), (1,)]
         return
     assert group_lanes(chosen) == [(0, 1)]
-    lanes = play_lanes(build_pass(build_scenario(chosen[0], tmp_path), chosen), silent)
+    lanes = simulate_lanes(build_pass(build_scenario(chosen[0], tmp_path), chosen), silent)
     for experiment, lane in zip(chosen, lanes, strict=True):
-        same_end(lane, play_alone(build_scenario(experiment, tmp_path), silent))
+        same_end(lane, simulate_lanes([build_scenario(experiment, tmp_path)], silent)[0])
 
 
 @pytest.mark.parametrize("name", METHODS)

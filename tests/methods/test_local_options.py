@@ -27,7 +27,7 @@ from areabench.problems.quadratic import Quadratic, QuadraticProblem
 from areabench.problems.splits.iid import Iid
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.rates import ListedRates
-from areabench.transports.simulator import play_alone
+from areabench.transports.simulator import simulate_lanes
 
 __all__ = ["stop_at"]  # a fixture
 
@@ -197,7 +197,7 @@ def test_single_precision_stays_single(tmp_path: Path, local: Local) -> None:
         EXPERIMENT, problem=Logistic(batch_size=4), data=data, split=Iid(), local=local, delays=ExponentialDelays()
     )
     scenario = build_scenario(experiment, tmp_path)
-    end = play_alone(scenario, lambda _time_s, _updates: None)
+    end = simulate_lanes([scenario], lambda _time_s, _updates: None)[0]
     assert end is not None
     assert end.snapshots[-1].models.dtype == scenario.problem.dtype == np.float32
     assert np.isfinite(end.snapshots[-1].models).all()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -132,7 +132,8 @@ def test_a_run_has_a_million_snapshots_at_most(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize(("model", "says"), [([3.0, 4.0], ""), ([3.0, 4.1], "5.08"), ([np.nan, 0.0], "nan")])
 def test_a_model_beyond_the_bound_has_diverged(model: list[float], says: str, recorder: Recorder) -> None:
-    found = recorder.diverged(np.array(model), 5.0, 9)
+    server = SimpleNamespace(model=np.array(model), iteration=9)
+    found = recorder.diverged(cast("Any", server), 5.0)
     assert says in found
     assert bool(found) == bool(says)
 

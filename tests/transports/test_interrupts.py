@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.methods.table import EventList
 from tests.support.runs import nothing, recorder_of
 from tests.support.wires import SlowBowl, StillClock, WorkerWire, rounds_of
 
@@ -37,7 +36,7 @@ from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import ListedRates
 from areabench.transports.replay import Replay
-from areabench.transports.simulator import Simulator
+from areabench.transports.simulator import LaneRecorder, Simulator
 from areabench.transports.worker_loop import HostedClient, Worker
 
 STEPS = 4
@@ -105,7 +104,7 @@ def scenario_of(method: Method, folder: Path, experiment: Experiment = EXPERIMEN
 
 def played(method: Method, folder: Path) -> list[Event]:
     """The updates and cancelled orders."""
-    recorder = EventList(1)
+    recorder = LaneRecorder(keeps_events=True)
     Simulator(scenario_of(method, folder), recorder, nothing).run()
     return [event for event in recorder.events if event.kind in (Kind.UPDATE, Kind.CANCELLED)]
 
@@ -127,7 +126,7 @@ def noting(moments: list[Moment], recorder: Recording) -> Pause:
 
 def resumed(scenario: Scenario, checkpoint: Checkpoint) -> tuple[list[Event], Status]:
     """What happens from a checkpoint on, and how the run ends."""
-    rest = EventList(1)
+    rest = LaneRecorder(keeps_events=True)
     rest.tally = checkpoint.run_state.tally.copy()
     simulator = Simulator(scenario, rest, nothing)
     simulator.resume(checkpoint)
@@ -262,7 +261,7 @@ def test_a_run_with_interrupts_resumes_to_the_bit_from_every_moment(
 ) -> None:
     """Orders wait in queues, clients wait for contacts, and contacted ones have their update in flight."""
     scenario = scenario_of(RESTLESS, tmp_path, replace(EXPERIMENT, delays=delays, stop=Stop(iterations=50)))
-    whole, moments, seen = EventList(1), list[Moment](), set[str]()
+    whole, moments, seen = LaneRecorder(keeps_events=True), list[Moment](), set[str]()
     ended = Simulator(scenario, whole, nothing, noting(moments, whole)).run()
     form = scenario.method.start(scenario.start).state
     for checkpoint, events in moments:
@@ -307,7 +306,7 @@ def test_ticks_pass_in_rounds_whose_local_steps_the_rule_gave(tmp_path: Path) ->
 
     clients = Clients(count=3, local_steps=STEPS, work="ticks", tick_s=0.1)
     scenario = scenario_of(ruled((0, 1, 2), answer), tmp_path, replace(EXPERIMENT, clients=clients))
-    whole, moments = EventList(1), list[Moment]()
+    whole, moments = LaneRecorder(keeps_events=True), list[Moment]()
     Simulator(scenario, whole, nothing, noting(moments, whole)).run()
     for checkpoint, events in moments:
         assert list(map(repr, resumed(scenario, checkpoint)[0])) == list(map(repr, whole.events[events:]))
@@ -322,7 +321,9 @@ def test_a_run_in_which_nothing_can_happen_any_more_fails(
     script: dict[int, dict[str, Any]], said: str, snapshots: Any, tmp_path: Path
 ) -> None:
     experiment = replace(EXPERIMENT, stop=Stop(iterations=9), record=Record(snapshots=snapshots))
-    simulator = Simulator(scenario_of(scripted((0, 2), script), tmp_path, experiment), EventList(1), nothing)
+    simulator = Simulator(
+        scenario_of(scripted((0, 2), script), tmp_path, experiment), LaneRecorder(keeps_events=True), nothing
+    )
     with pytest.raises(RunFailure, match=f'^method "ruled" does not continue: {said}'):
         simulator.run()
 

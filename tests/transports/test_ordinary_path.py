@@ -32,22 +32,20 @@ from areabench.methods.as_fedavg import AsFedAvg
 from areabench.methods.fedbuff import FedBuff
 from areabench.settings.parse import to_toml
 from areabench.timing.trace import TraceDelays
-from areabench.transports.simulator import LaneEnd, LaneRecorder, Simulator, play_lanes
+from areabench.transports.simulator import LaneEnd, LaneRecorder, Simulator, simulate_lanes
 
 
 class WholeRecord(LaneRecorder):
     """Keeps every event as the bytes of its values, and every snapshot."""
 
-    keeps_events = True
-
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__(keeps_events=True)
         self.kept: list[object] = []
 
     def event(self, event: Event) -> None:
         self.kept.append([repr(value) for value in map(np.asarray, event)])
 
-    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
+    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None = None) -> None:
         super().snapshot(time_s, version, model, average)
         self.kept.append((time_s, version, model.tobytes(), None if average is None else average.tobytes()))
 
@@ -147,7 +145,7 @@ def test_shortcuts_leave_the_same_of_lanes(tmp_path: Path) -> None:
     def left() -> list[object]:
         return [
             (counts(end.tally), end.status, [(each[:3], each.models.tobytes()) for each in end.snapshots])
-            for end in play_lanes(lanes, nothing)
+            for end in simulate_lanes(lanes, nothing)
             if isinstance(end, LaneEnd)
         ]
 

@@ -133,7 +133,7 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
         "from areabench.transports.session import simulate_run; from areabench.transports.options import RunOptions; "
         "from areabench.progress import Style; "
         "around = RunOptions(Path(sys.argv[2]), Path(sys.argv[3]), '', False, Style.NONE); "
-        "simulate(load_experiment(Path(sys.argv[1])), around)"
+        "simulate_run(load_experiment(Path(sys.argv[1])), around)"
     )
     outputs = [tmp_path / "first.h5", tmp_path / "second.h5"]
     processes = [

@@ -68,11 +68,13 @@ class Client:
         start: Vector,
         *,
         stepwise: bool = False,
+        lends: bool = False,
         cover: Callable[[Vector, int], Vector] | None = None,
         seal: Seal | None = None,
     ) -> None:
         """`stepwise` clients make one step at a time, whether they are interrupted or not.
 
+        `lends`: `local` uses the array again in which local steps end, so that a client must copy what it remembers.
         `cover` hides the update of a round under its mask, and `seal` hides what the client remembers from the server.
         """
         self._method = method
@@ -81,6 +83,7 @@ class Client:
         self._seal = seal
         plain = method.begin is None and method.correct is None and not method.momentum
         self._at_once = plain and not stepwise
+        self._lends = lends
         self.memory = method.remember(start)
         self._before = self.memory  # when the last round began
         self.round = 0
@@ -119,12 +122,10 @@ class Client:
             work = work._replace(local=work.local.copy())  # the transport may use the order's array again
         payload, memory, fit = self._method.report(self.memory, work)
         self.flags = _FIT_FLAGS[fit]
-        if (
-            memory is not None
-            and memory is not work.local
-            and any(np.may_share_memory(memory, lent) for lent in (order.model, order.attached) if lent is not None)
-        ):  # the transport will overwrite what the order carried
-            memory = memory.copy()
+        if memory is not None and (self._lends or memory is not work.local):
+            lent = (order.model, order.attached, work.local if self._lends else None)
+            if any(each is not None and np.may_share_memory(memory, each) for each in lent):
+                memory = memory.copy()
         self._before = self.memory
         self.memory = memory
         if self._cover is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 from areabench.arrays import Vector
 from areabench.engine.events import (
@@ -20,7 +20,7 @@ from areabench.engine.events import (
     State,
     Status,
 )
-from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader, digest
+from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
 from areabench.engine.server import Server
 from areabench.engine.state import FirstOrders, OpenOrder, OpenOrders, RunState, Tally, refusal_reason
 from areabench.errors import RunFailure
@@ -59,6 +59,10 @@ class Recording(Protocol):
         """Add an event to the event log."""
         ...
 
+    def digest(self, vector: Vector) -> Any:
+        """The checksum of a vector for the event log; of a stack of lanes one for each."""
+        ...
+
     def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
         """The model after the events so far, and the average of all models so far where it is kept."""
         ...
@@ -71,8 +75,8 @@ class Recording(Protocol):
         """Write what has waited for long."""
         ...
 
-    def diverged(self, model: Vector, bound: float, iteration: int) -> str:
-        """Why the run ends because of its model after a server step; empty where it does not."""
+    def diverged(self, server: Server, bound: float) -> str:
+        """Why the run ends because of the server's model after a step; empty where it does not."""
         ...
 
 
@@ -201,7 +205,7 @@ class Conductor:
             row = (
                 time_s, _UPDATE, client, number, base_version, staleness, iteration, version, order.step_size, drawn_s,
                 realised_s, reply_s, compute_s, queue_s, service_s, flags, 0, local_steps,
-                0 if self._masked else digest(payload),
+                0 if self._masked else recorder.digest(payload),
             )  # fmt: skip
             recorder.event(_make_tuple(Event, row))
         if iteration >= self._iterations:
@@ -446,7 +450,7 @@ class Conductor:
         kind = Kind.STEP if server.stepped else Kind.NO_STEP
         self._note(kind, _NO_UPDATE, time_s, step_size, service_s=self._clock() - begun_s)
         if server.stepped:
-            self._diverged = recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
+            self._diverged = recorder.diverged(server, self._stop.divergence_norm)
         self._check_end()
         if self._unnoted or server.decides:
             self._settle(time_s)
@@ -484,9 +488,9 @@ class Conductor:
         if not self._recorder.keeps_events:
             return
         if isinstance(digest_of, Update):
-            checksum = 0 if self._masked else digest(digest_of.payload)
+            checksum = 0 if self._masked else self._recorder.digest(digest_of.payload)
         else:
-            checksum = digest(server.model if digest_of is None else digest_of)
+            checksum = self._recorder.digest(server.model if digest_of is None else digest_of)
         client, number, base_version, drawn_s, realised_s, reply_s, compute_s, flags, local_steps = header
         self._recorder.event(
             Event(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,15 @@ from areabench.plugins.trust import check_trusted, trusted_folders
 from areabench.privacy.keys import require_cryptography
 from areabench.privacy.masks import Secrecy, in_one_process
 from areabench.privacy.seal import client_secret, sealed_like, secret_path
-from areabench.problems.base import ClientData, Problem
+from areabench.problems.base import ClientData, LocalProblem, Problem
 from areabench.problems.datasets import Dataset
 from areabench.problems.splits.rows import part_sizes
 from areabench.settings.keys import is_own
 from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
+
+if TYPE_CHECKING:
+    from areabench.engine.lanes import LaneGroup
 
 
 def method_of(experiment: Experiment, inputs: MethodInputs, start: Vector) -> Method:
@@ -62,6 +65,7 @@ class Scenario:
     samples: NDArray[np.int64]  # training samples held, one entry per client
     data: Dataset | None  # None where the problem draws its own functions
     secrecy: Secrecy = Secrecy()  # what this process has of secure aggregation
+    group: LaneGroup | None = None  # the lanes that this one stands for
 
     @cached_property
     def data_digest(self) -> str:
@@ -95,7 +99,10 @@ class Scenario:
 
     def server(self) -> Server:
         """The server, before its first event."""
-        schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size, self.theorem)
+        alpha: Any = self.experiment.method.step_size
+        if self.group is not None:
+            alpha = self.group.step_sizes
+        schedule = build_schedule(self.experiment.schedule, alpha, self.theorem)
         mean = None
         if self.experiment.record.average:
             mean = ErgodicMean(self.start)
@@ -116,13 +123,14 @@ class Scenario:
         """Whether clients make their local steps one at a time, so that they can be interrupted."""
         return self.method.interrupts or self.experiment.delays.per == "step"
 
-    def client(self, number: int) -> Client:
-        """Client `number`, before its first round."""
-        local = self.experiment.problem.local(self.problem, number, self.experiment.clients.local_steps)
+    def client(self, number: int, steps: LocalProblem | None = None) -> Client:
+        """Client `number`, before its first round; `steps` make its local steps where they are those of lanes."""
+        problem = self.experiment.problem
+        local = steps or problem.local(self.problem, number, self.experiment.clients.local_steps)
         cover = self.secrecy.cover
         seal = self.secrecy.seal
         return Client(
-            self.method, local, self.start, stepwise=self.stepwise,
+            self.method, local, self.start, stepwise=self.stepwise, lends=steps is not None,
             cover=None if cover is None else cover(number), seal=None if seal is None else seal(number),
         )  # fmt: skip
 
@@ -207,13 +215,14 @@ class Scenario:
 class ClientPool(dict[int, Client]):
     """The clients of a process that hosts them all; each is built when it first works."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, steps: LocalProblem | None = None) -> None:
         super().__init__()
         self._scenario = scenario
+        self._steps = steps
 
     def __missing__(self, number: int) -> Client:
         """Build client `number`."""
-        self[number] = client = self._scenario.client(number)
+        self[number] = client = self._scenario.client(number, self._steps)
         return client
 
 

@@ -13,6 +13,7 @@ from areabench.arrays import Stack, Vector
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
+    from areabench.problems.data.settings import DataSettings
     from areabench.problems.datasets import Dataset
 
 
@@ -58,6 +59,9 @@ class ClientData:
     parts: Sequence[NDArray[np.int64]]
 
 
+_LINEAR_MODEL = 784 * 10  # entries of a model where nothing says how many
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProblemSettings:
     """The section [problem]; each problem's file has a record of its own."""
@@ -67,6 +71,7 @@ class ProblemSettings:
     takes_sparse: ClassVar[bool] = False
     takes_targets: ClassVar[bool] = False  # numbers to predict, in place of classes
     computes_lanes: ClassVar[bool] = False  # whether its local problems are `LocalLanes`
+    entry_bytes: ClassVar[int] = 8  # of an entry of a model
     has_accuracy: ClassVar[bool] = True
     solved_quickly: ClassVar[bool] = True  # whether its minimiser, if it has one, is found in less than seconds
 
@@ -114,6 +119,11 @@ class ProblemSettings:
     def local(self, problem: Problem, client: int, _local_steps: int) -> LocalProblem:
         """The objective of a client of this problem."""
         return problem.local(client)
+
+    def model_bytes(self, data: DataSettings | None) -> int:
+        """About the size of a model, as far as it is known before the data are loaded."""
+        entries = getattr(self, "dimension", 0) if data is None else data.model_entries
+        return self.entry_bytes * (entries or _LINEAR_MODEL)
 
     def try_out(self, problem: Problem, again: Problem, step_size: float, local_steps: int) -> None:
         """Raise a UserError where a problem that is not the package's cannot be used; `again` was made like it."""

@@ -34,6 +34,7 @@ from areabench.threads import limited_threads
 class Hinge(ProblemSettings):
     """Multiclass hinge loss (Crammer and Singer) in float64; client i descends n·(s_i/S)·(its mean loss)."""
 
+    computes_lanes = True
     solved_quickly = False
 
     name: str = "hinge"
@@ -54,10 +55,10 @@ _MOST_ITERATIONS = 200  # of L-BFGS at each temperature
 
 
 def with_margin(scores: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Scores of shape (samples, classes), plus 1 for the wrong classes; that of the right class stays bit for bit."""
+    """Scores of shape (..., samples, classes), plus 1 for the wrong classes; the right class keeps its score's bits."""
     margins = scores + 1.0
     samples = np.arange(len(labels))
-    margins[samples, labels] = scores[samples, labels]
+    margins[..., samples, labels] = scores[..., samples, labels]
     return margins
 
 
@@ -117,9 +118,10 @@ class HingeProblem(DataProblem):
         """mean_j (e_c - e_y)x_j' over the samples `rows`, c the class that costs most; the first of several."""
         inputs = self.data.inputs(rows, FLOAT64)
         labels = self.data.train_labels[rows]
-        costliest = with_margin(inputs @ model.reshape(self.shape).T, labels).argmax(axis=1)
+        weights = model.reshape(*model.shape[:-1], *self.shape)
+        costliest = with_margin(inputs @ weights.swapaxes(-1, -2), labels).argmax(axis=-1)
         factors = (self._identity[costliest] - self._identity[labels]) / len(rows)
-        return np.asarray(factors.T @ inputs).reshape(-1)
+        return np.asarray(factors.swapaxes(-1, -2) @ inputs).reshape(model.shape)
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss over all samples that clients hold, if asked for, and accuracy (%) over all test samples.

@@ -36,6 +36,7 @@ class Logistic(ProblemSettings):
 
     takes_sparse = True
     computes_lanes = True
+    entry_bytes = 4
     solved_quickly = False
 
     name: str = "logistic"

@@ -25,6 +25,7 @@ class Median(ProblemSettings):
     """Geometric median f_i(x) = mean_j |x - a_ij| in float64: convex, 1-Lipschitz, not smooth, minimiser known."""
 
     takes_data = False
+    computes_lanes = True
     has_accuracy = False
 
     name: str = "median"
@@ -66,9 +67,9 @@ class MeanDistance:
 
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
         """The mean over the samples `rows` of the unit vectors away from them; 0 where the model is on a point."""
-        offsets = model - self.points[rows]
-        lengths = np.linalg.norm(offsets, axis=1)
-        return np.asarray((offsets / np.where(lengths > 0, lengths, 1.0)[:, None]).mean(axis=0))
+        offsets = model[..., None, :] - self.points[rows]
+        lengths = np.linalg.norm(offsets, axis=-1)
+        return np.asarray((offsets / np.where(lengths > 0, lengths, 1.0)[..., None]).mean(axis=-2))
 
     def lipschitz(self) -> float:
         """1, by the triangle inequality."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import FLOAT64, Stack, Vector
+from areabench.arrays import FLOAT64, Stack, Vector, times_each
 from areabench.errors import UserError
 from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.optimum import Optimum
@@ -32,6 +32,7 @@ class Quadratic(ProblemSettings):
     """Random quadratics f_i(x) = ½ (x-c_i)'H_i(x-c_i) in float64: strongly convex, minimiser known."""
 
     takes_data = False
+    computes_lanes = True
     has_accuracy = False
 
     name: str = "quadratic"
@@ -87,9 +88,8 @@ class QuadraticFunction:
         return 0.5 * float(offset @ self.hessian @ offset)
 
     def gradient(self, model: Vector) -> NDArray[np.float64]:
-        """H(x-c)."""
-        offset: NDArray[np.float64] = model - self.centre
-        return self.hessian @ offset
+        """H(x-c), or that of each x of a stack."""
+        return times_each(self.hessian, model - self.centre)
 
 
 class DrawnFunctions:
@@ -268,20 +268,18 @@ class LocalQuadratic:
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·(H(x-c) + noise); a new array."""
         steps = self._local_steps if steps is None else steps
-        return self._descend([np.array(model, dtype=FLOAT64)], [step_size], steps)[0]
+        return self._descend(np.array(model, dtype=FLOAT64), step_size, steps)
 
     def descend_lanes(self, models: Sequence[Stack], step_sizes: NDArray[np.float64]) -> Stack:
         """M steps of each lane, with the same noise; a new array."""
-        lanes = [model.copy() for stack in models for model in stack]
-        return np.stack(self._descend(lanes, step_sizes.tolist(), self._local_steps))
+        return self._descend(np.concatenate(models), step_sizes[:, None], self._local_steps)
 
-    def _descend(self, lanes: Sequence[Vector], step_sizes: Sequence[float], steps: int) -> Sequence[Vector]:
-        """Change all lanes, each an array of its own."""
+    def _descend(self, result: Vector | Stack, step_size: Any, steps: int) -> Vector | Stack:
+        """Change a model, or all models of a stack."""
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the norm
             for noise in self._next_noise(steps):
-                for model, step_size in zip(lanes, step_sizes, strict=True):
-                    model -= step_size * (self._function.gradient(model) + noise)
-        return lanes
+                result -= step_size * (self._function.gradient(result) + noise)
+        return result
 
     def gradient(self, model: Vector) -> Vector:
         """H(x-c) + noise; a new array."""

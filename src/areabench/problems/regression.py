@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import FLOAT64, Vector
+from areabench.arrays import FLOAT64, Vector, each_times, times_each
 from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset
 from areabench.problems.minibatches import DataProblem
@@ -27,6 +27,7 @@ class Regression(ProblemSettings):
     """Linear regression with an intercept on data, in float64: least squares, Huber's loss or least absolute errors."""
 
     takes_targets = True
+    computes_lanes = True
     has_accuracy = False
 
     name: str = "regression"
@@ -71,8 +72,10 @@ class RegressionProblem(DataProblem):
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
         """A subgradient of the mean over the samples `rows`, with the regulariser."""
         inputs = self.data.inputs(rows, FLOAT64)
-        slopes = self._slopes(inputs @ model[:-1] + model[-1] - self.data.train_labels[rows]) / len(rows)
-        return np.append(slopes @ inputs, slopes.sum()) + self.settings.regularisation * model
+        errors = times_each(inputs, model[..., :-1]) + model[..., -1:] - self.data.train_labels[rows]
+        slopes = self._slopes(errors) / len(rows)
+        gradient = np.concatenate([each_times(slopes, inputs), slopes.sum(axis=-1, keepdims=True)], axis=-1)
+        return np.asarray(gradient + self.settings.regularisation * model)
 
     def _slopes(self, errors: Floats) -> Floats:
         """The derivative of the loss at each error; 0 at the kink of the absolute value."""

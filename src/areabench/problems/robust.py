@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import Vector, each_times, times_each
 from areabench.errors import UserError
 from areabench.problems.base import ClientData, Problem, ProblemSettings
 from areabench.problems.optimum import Optimum
@@ -28,6 +28,7 @@ class Robust(ProblemSettings):
     """l1 regression f_i(x) = mean_j |a_ij'x - b_ij| in float64: convex, Lipschitz, not smooth, minimiser known."""
 
     takes_data = False
+    computes_lanes = True
     has_accuracy = False
 
     name: str = "robust"
@@ -87,7 +88,7 @@ class AbsoluteErrors:
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
         """mean_j sign(a_j'x - b_j)·a_j over the samples `rows`; 0 is a subgradient of |.| at its kink."""
         inputs = self.inputs[rows]
-        return np.asarray(np.sign(inputs @ model - self.targets[rows]) @ inputs) / len(rows)
+        return each_times(np.sign(times_each(inputs, model) - self.targets[rows]), inputs) / len(rows)
 
     def lipschitz(self) -> float:
         """The smaller of mean_j |a_j| and the root of lambda_max(A'A/s): mean_j |a_j'u| <= either, for |u| = 1."""

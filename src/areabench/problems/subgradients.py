@@ -27,7 +27,7 @@ class Subgradient(Protocol):
     """A function that is a mean over samples."""
 
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
-        """A subgradient of the mean over the samples `rows`, shape (d,)."""
+        """A subgradient of the mean over the samples `rows`, shape (d,); of each model of a stack."""
         ...
 
 
@@ -41,18 +41,18 @@ class LocalSubgradient:
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·weight·(subgradient of a mini-batch); a new array."""
-        return self._descend([np.array(model, dtype=FLOAT64)], [step_size], steps)[0]
+        batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
+        return self._descend(np.array(model, dtype=FLOAT64), step_size, batches)
 
     def descend_lanes(self, models: Sequence[Stack], step_sizes: Floats) -> Stack:
         """M steps of each lane; a new array."""
-        return np.stack(self._descend([model.copy() for stack in models for model in stack], step_sizes.tolist(), None))
+        return self._descend(np.concatenate(models), step_sizes[:, None], self._batches.next_round())
 
-    def _descend(self, lanes: Sequence[Vector], step_sizes: Sequence[float], steps: int | None) -> Sequence[Vector]:
-        """Change all lanes, each an array of its own: how BLAS rounds may depend on where an array begins."""
-        for rows in self._batches.next_round() if steps is None else self._batches.next_batches(steps):
-            for model, step_size in zip(lanes, step_sizes, strict=True):
-                model -= step_size * self._weight * self._function.subgradient(model, rows)
-        return lanes
+    def _descend(self, result: Vector | Stack, step_size: Any, batches: NDArray[np.int64]) -> Vector | Stack:
+        """Change a model, or all models of a stack."""
+        for rows in batches:
+            result -= step_size * self._weight * self._function.subgradient(result, rows)
+        return result
 
     def gradient(self, model: Vector) -> Vector:
         """weight·(subgradient of the next mini-batch); a new array."""

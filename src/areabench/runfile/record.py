@@ -25,6 +25,7 @@ from areabench.engine.events import (
     Status,
 )
 from areabench.engine.messages import digest
+from areabench.engine.server import Server
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure, RunFileError, WriteFailure, one_line
 from areabench.experiment.experiment import Record
@@ -184,10 +185,14 @@ class Recorder:
         """Whether the last snapshot already shows the model at `time_s`, after all events so far."""
         return self._last_snapshot is not None and self._last_snapshot[::2] == (time_s, self.tally.events)
 
-    def diverged(self, model: Vector, bound: float, iteration: int) -> str:
+    def digest(self, vector: Vector) -> int:
+        """The checksum of a vector for the event log."""
+        return digest(vector)
+
+    def diverged(self, server: Server, bound: float) -> str:
         """Why the run ends here because of its model; empty if it continues."""
-        norm = math.sqrt(np.dot(model, model))
-        return "" if norm <= bound else divergence(norm, bound, iteration)
+        norm = math.sqrt(np.dot(server.model, server.model))
+        return "" if norm <= bound else divergence(norm, bound, server.iteration)
 
     def spare_moment(self) -> bool:
         """Write what waits if a block is full or a second has passed; returns whether there was something to write."""

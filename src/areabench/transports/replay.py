@@ -33,7 +33,7 @@ from areabench.runfile.provenance import rounds_as_here
 from areabench.runfile.read import Run
 from areabench.runfile.schema import METRIC, SNAPSHOT
 from areabench.threads import limited_threads
-from areabench.transports.simulator import LaneEnd, play_alone, play_lanes
+from areabench.transports.simulator import LaneEnd, simulate_lanes
 
 
 @dataclass(frozen=True)
@@ -193,9 +193,14 @@ def _replay(run: Run, scenario: Scenario, progress: Callable[[float, int], None]
 
 def _replayed(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> Replayed:
     """Compare every bit."""
-    if run.experiment.record.events:
+    if _has_log(run):
         return Replay(run, scenario, progress).replayed()
     return repeated(run, scenario, progress)
+
+
+def _has_log(run: Run) -> bool:
+    """Whether the rule can follow an event log; lanes were computed together, and are simulated together again."""
+    return run.experiment.record.events and run.provenance.lanes == 1
 
 
 def _evaluated(run: Run, problem: Problem, found: Replayed) -> NDArray[Any]:
@@ -487,7 +492,7 @@ def repeated(run: Run, scenario: Scenario, progress: Callable[[float, int], None
         return Replayed(
             ReplayResult(0, 0, Difference(0, "the model is not finite any more in the same pass")), [], None
         )
-    return _outcome(end, _snapshots(run, end) or _average(run, end) or _counts(run, end))
+    return _outcome(end, _events(run, end) or _snapshots(run, end) or _average(run, end) or _counts(run, end))
 
 
 def _simulated(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> LaneEnd | None:
@@ -502,15 +507,25 @@ def _simulated(run: Run, scenario: Scenario, progress: Callable[[float, int], No
         raise RunFileError(
             f"{run.path}: is {run.status.state.text} and has no event log, so there is nothing to compare; run it again"
         )
-    if lanes == 1:
-        return play_alone(scenario, progress)
-    return play_lanes(build_pass(scenario, [run.experiment] * lanes), progress)[lane]
+    scenarios = [scenario] if lanes == 1 else build_pass(scenario, [run.experiment] * lanes)
+    return simulate_lanes(scenarios, progress)[lane]
 
 
 def _outcome(end: LaneEnd, difference: Difference | None, rounding: Rounding | None = None) -> Replayed:
     averages = [snapshot.average for snapshot in end.snapshots if snapshot.average is not None]
     result = ReplayResult(end.tally.events, len(end.snapshots), difference, rounding=rounding)
     return Replayed(result, [snapshot.models for snapshot in end.snapshots], averages or None)
+
+
+def _events(run: Run, end: LaneEnd) -> Difference | None:
+    """The first event of a lane that differs, where events are kept."""
+    recorded = run.events_array
+    for number, (old, new) in enumerate(zip(recorded, end.events, strict=False)):
+        if old.tobytes() != new.tobytes():
+            return Difference(number, f"the event is {new}, recorded {old}")
+    if len(recorded) != len(end.events):
+        return Difference(len(end.events), f"{len(end.events)} events, recorded {len(recorded)}")
+    return None
 
 
 def _snapshots(run: Run, end: LaneEnd) -> Difference | None:
@@ -556,7 +571,7 @@ def compare_rounded(
     """
     scale = _scale(run, scenario.start)
     moved = replace(scenario, start=_moved(scenario.start, scale))
-    if not run.experiment.record.events:
+    if not _has_log(run):
         ends = [_simulated(run, each, progress) for each in (scenario, moved)]
         end, other = ends
         if end is None or other is None:

@@ -41,7 +41,7 @@ from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads, threads_in_force
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import CheckpointTriggers
-from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
+from areabench.transports.simulator import Simulator, evaluate_lanes, simulate_lanes
 
 
 @limited_threads()
@@ -172,7 +172,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     provenance = _simulator_provenance(scenario, options)
     progress = progress_line(experiments[0], options)
     with np.errstate(over="ignore", invalid="ignore"):
-        ends = play_lanes(build_pass(scenario, experiments), progress)
+        ends = simulate_lanes(build_pass(scenario, experiments), progress)
         whole = {lane: end for lane, end in enumerate(ends) if end is not None}
         progress.close("evaluating the snapshots")
         metrics = evaluate_lanes(scenario.problem, list(whole.values()), experiments[0].record.loss_every)
@@ -182,7 +182,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
             replace(scenario, experiment=experiments[lane]), replace(options, output=outputs[lane])
         )
         recorder.begin(replace(provenance, lanes=len(ends), lane=lane), scenario.client_table())
-        end.write(recorder, measured)
+        end.write(recorder, *measured)
     return [
         simulate_run(experiments[lane], replace(options, output=outputs[lane])) if end is None else end.status
         for lane, end in enumerate(ends)

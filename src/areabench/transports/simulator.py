@@ -7,28 +7,30 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.engine.conductor import Conductor, Recording, divergence
-from areabench.engine.evaluation import NoTarget, VirtualWatch, evaluate_models, loss_wanted
+from areabench.engine.conductor import Conductor, Recording, TargetWatch, divergence
+from areabench.engine.evaluation import NoTarget, VirtualWatch, evaluate_models, loss_wanted, target_met
 from areabench.engine.events import Event, State, Status
-from areabench.engine.lanes import LaneClient, LanePass, Part
-from areabench.engine.messages import INTERRUPTS, USUAL, Flag, Order, Update, UpdateHeader
+from areabench.engine.lanes import GroupSteps, SharedSteps
+from areabench.engine.messages import INTERRUPTS, USUAL, Flag, Order, Update, UpdateHeader, digest
 from areabench.engine.scenario import ClientPool, Scenario
-from areabench.engine.server import Removal
+from areabench.engine.server import Removal, Server
 from areabench.engine.state import FirstOrders, Tally
+from areabench.experiment.experiment import Stop
 from areabench.problems.base import Metrics, Problem
 from areabench.runfile.checkpoint import Checkpoint, Pending
 from areabench.runfile.layout import ModelsInMemory
 from areabench.runfile.record import Recorder
+from areabench.runfile.schema import EVENT
 from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads
 from areabench.timing.delays import RoundTime
@@ -92,8 +94,16 @@ class FirstFlights:
         return map(self._flight, clients.tolist(), self._places[clients].tolist())
 
 
+class _Group(NamedTuple):
+    """A server and its clients: of a run alone, or of lanes that differ in step size only."""
+
+    conductor: Conductor
+    clients: ClientPool
+    place: int
+
+
 class Simulator:
-    """One run on virtual time, from its start or from a checkpoint."""
+    """Runs on one virtual clock, from their start or from a checkpoint: one run, or the groups of a pass of lanes."""
 
     def __init__(
         self,
@@ -101,61 +111,105 @@ class Simulator:
         recorder: Recording,
         progress: Callable[[float, int], None],
         pause: Callable[[Simulator], Status | None] | None = None,
+        others: Sequence[tuple[Scenario, Recording]] = (),
     ) -> None:
-        scenario = scenario.in_one_process()
-        stop, faults = scenario.experiment.stop, scenario.experiment.faults
-        watch = VirtualWatch(stop, scenario.problem) if stop.has_target else NoTarget()
-        self._scenario, self._progress = scenario, progress
-        self._delays, self._plain_rounds = scenario.delays(), scenario.plain_rounds
-        self._clients = ClientPool(scenario)
+        """`others` are the other groups of a pass: they have the same arrivals, and no faults or checkpoints."""
+        self._scenario = scenario = scenario.in_one_process()
+        self._progress = progress
+        self._pause = pause
+        self._delays = scenario.delays()
+        self._plain_rounds = scenario.plain_rounds
+        self._shared = None if scenario.group is None else SharedSteps(scenario.problem)
         self._heap: list[Flight] = []
         self._interrupted = 0  # flights in the heap that belong to no round any more
         self._rounds: dict[int, Flight] = {}  # by client
-        self._now_s, self._sequence = 0.0, 0
+        self._orders: dict[int, dict[int, Order]] = {}  # by client and group, of the rounds under way and to come
+        self._now_s = 0.0
+        self._sequence = 0
         self._first: FirstFlights | None = None  # all but the next one of these are not in the heap
         self._last_first = 0  # their highest sequence number
-        self._pause = pause
         self._resumed = False
+        faults = scenario.experiment.faults
         self._losses = sorted(zip(faults.lost_at_s, faults.lost, strict=True), reverse=True)  # the next one last
-        self._conductor = Conductor(
-            scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._deliver, self._clock,
-            scenario.shapes.payload, self._deliver_first if scenario.plain_rounds else None,
+        self._groups = [self._build_group(place, *each) for place, each in enumerate([(scenario, recorder), *others])]
+        self._conductor = self._groups[0].conductor
+        self._clients = self._groups[0].clients
+        self._running = list(self._groups)
+        self.statuses: dict[int, Status] = {}  # of the groups that have ended, by place
+
+    def _build_group(self, place: int, scenario: Scenario, recorder: Recording) -> _Group:
+        stop = scenario.experiment.stop
+        watch: TargetWatch = NoTarget()
+        if scenario.group is None:
+            if stop.has_target:
+                watch = VirtualWatch(stop, scenario.problem)
+            conductor = Conductor(
+                scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._deliver,
+                self._clock, scenario.shapes.payload, self._deliver_first if self._plain_rounds else None,
+            )  # fmt: skip
+            return _Group(conductor, ClientPool(scenario), place)
+        if stop.has_target:
+            assert isinstance(recorder, LaneRecorder)
+            watch = LaneWatch(stop, scenario.problem, recorder)
+        conductor = Conductor(
+            scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch,
+            partial(self._deliver_to_lanes, place), self._clock,
         )  # fmt: skip
+        assert self._shared is not None
+        return _Group(conductor, ClientPool(scenario, GroupSteps(self._shared, scenario.group.rows)), place)
 
     @limited_threads()
     def run(self) -> Status:
         """Simulate to the end, or until `pause`, called before every event, returns a status; returns how it ended."""
-        conductor, heap, pause, progress = self._conductor, self._heap, self._pause, self._progress
+        heap, pause, progress = self._heap, self._pause, self._progress
         if not self._resumed:
-            conductor.start()
-        while True:
-            if heap and heap[0].time_s <= conductor.next_check_s and not self._losses:  # nearly always
+            for group in self._groups:
+                group.conductor.start()
+        while self._running:
+            if heap and self._is_calm_until(heap[0].time_s) and not self._losses:  # nearly always
                 if pause is not None and (stopped := pause(self)):
                     return stopped
                 self._arrive(heapq.heappop(heap))
-            elif ended := self._next_event():
-                return ended
+            elif stopped := self._next_event():
+                return stopped
             if self._interrupted:
                 self._drop_interrupted()
-            progress(self._now_s, conductor.updates)
+            if self._running:
+                progress(self._now_s, self._running[0].conductor.updates)
+        return self.statuses[0]
+
+    def _is_calm_until(self, time_s: float) -> bool:
+        """Whether nothing but arrivals is to be expected until then."""
+        for group in self._running:  # noqa: SIM110 - a generator takes several times as long
+            if time_s > group.conductor.next_check_s:
+                return False
+        return True
 
     def _next_event(self) -> Status | None:
-        """Let happen what comes next: an arrival, a step by the clock, a loss or the end, whose status is returned."""
-        conductor, heap, losses = self._conductor, self._heap, self._losses
-        arrival_s, timer_s = heap[0].time_s if heap else math.inf, max(conductor.timer_s, self._now_s)
+        """Let happen what comes next: an arrival, a step by the clock, a loss or the end; a status if it pauses."""
+        heap = self._heap
+        losses = self._losses
+        arrival_s = heap[0].time_s if heap else math.inf
+        timer_s = max(min(group.conductor.timer_s for group in self._running), self._now_s)
         loss_s = losses[-1][0] if losses else math.inf
         following_s = min(arrival_s, timer_s, loss_s)
-        if following_s == math.inf:
-            conductor.require_progress()
-        if ended := conductor.ended(following_s):
-            return conductor.finish(ended)
+        for group in list(self._running):
+            if following_s == math.inf:
+                group.conductor.require_progress()
+            if ended := group.conductor.ended(following_s):
+                self.statuses[group.place] = group.conductor.finish(ended)
+                self._running.remove(group)
+        if not self._running:
+            return None
         if self._pause is not None and (stopped := self._pause(self)):
             return stopped
         self._now_s = following_s
         if loss_s == following_s:
             self._lose(losses.pop()[1])
         elif timer_s < arrival_s:
-            conductor.timer(timer_s)
+            for group in self._running:
+                if group.conductor.timer_s <= timer_s:
+                    group.conductor.timer(timer_s)
         else:
             self._arrive(heapq.heappop(heap))
         return None
@@ -181,7 +235,9 @@ class Simulator:
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint."""
         run_state = checkpoint.run_state
-        self._resumed, self._now_s, self._sequence = True, run_state.time_s, checkpoint.sequence
+        self._resumed = True
+        self._now_s = run_state.time_s
+        self._sequence = checkpoint.sequence
         self._conductor.resume(run_state)
         for number, rounds in run_state.rounds.items():
             steps = run_state.local_steps[number]
@@ -211,42 +267,66 @@ class Simulator:
             conductor.remove(removal.left(self._scenario.problem.dtype), self._now_s)
 
     def _arrive(self, flight: Flight) -> None:
-        """Compute the round of an update that arrives now."""
+        """Compute the round of an update that arrives now, and give it to the servers of all groups."""
         time_s, sequence, delay_s, made, order, _, _ = flight
-        number, self._now_s = order.client, time_s
+        number = order.client
+        self._now_s = time_s
         del self._rounds[number]
         if sequence <= self._last_first:
-            self._board_first()
-        client = self._clients[number]
-        trained = made if client.trains else 0
-        header = UpdateHeader(number, client.round, order.version, delay_s, delay_s, 0.0, 0.0, _NOTHING, trained)
-        payload = client.work(order, made)
-        if client.flags:
-            header = header._replace(flags=client.flags)
-        self._conductor.update(Update(header, payload), time_s)
-        client.settle()
+            self._queue_next_first()
+        orders = {0: order}
+        if self._shared is not None:
+            orders = self._orders.pop(number)
+            in_turn = [orders[place] for place in range(len(orders))]
+            self._shared.compute(in_turn, train=self._running[0].clients[number].trains)
+            if len(self._running) < len(orders):
+                # A group that has ended gives no more orders: its lanes are computed with the others, and not used.
+                ended = {place: each for place, each in orders.items() if place in self.statuses}
+                self._orders[number] = ended
+        for conductor, clients, place in self._running:
+            client = clients[number]
+            order = orders[place]
+            trained = made if client.trains else 0
+            header = UpdateHeader(number, client.round, order.version, delay_s, delay_s, 0.0, 0.0, _NOTHING, trained)
+            payload = client.work(order, made)
+            if client.flags:
+                header = header._replace(flags=client.flags)
+            conductor.update(Update(header, payload), time_s)
+            client.settle()
 
     def _deliver_first(self, orders: FirstOrders) -> None:
         """Clients get the orders of the start."""
         durations_s = [self._delays.next_s(client) for client in orders.clients.tolist()]
         self._first = FirstFlights(orders, np.array(durations_s, np.float64))
         self._sequence = self._last_first = len(orders.clients)
-        self._board_first()
+        self._queue_next_first()
 
-    def _board_first(self) -> None:
+    def _queue_next_first(self) -> None:
         """The next of the first updates to arrive takes its place among the others."""
         assert self._first is not None
         if flight := self._first.next():
             self._rounds[flight.order.client] = flight
             heapq.heappush(self._heap, flight)
         else:
-            self._first, self._last_first = None, 0
+            self._first = None
+            self._last_first = 0
+
+    def _deliver_to_lanes(self, place: int, order: Order) -> None:
+        """A client of all lanes begins a round when the servers of all groups have given it an order."""
+        orders = self._orders.setdefault(order.client, {})
+        orders[place] = order
+        if len(orders) == len(self._groups):
+            self._deliver(order)
 
     def _deliver(self, order: Order) -> None:
         """A client gets an order, or is interrupted."""
-        client, now_s, flags = order.client, self._now_s, order.flags
+        client = order.client
+        now_s = self._now_s
+        flags = order.flags
         if self._plain_rounds and flags in USUAL:
-            time, duration_s, made = None, self._delays.next_s(client), order.local_steps
+            time = None
+            duration_s = self._delays.next_s(client)
+            made = order.local_steps
         else:
             if flags in INTERRUPTS:
                 self._interrupt(order)
@@ -254,7 +334,8 @@ class Simulator:
             if Flag.AGAIN in flags:
                 self._clients[client].take_back()
             order, time = self._scenario.begin_round(self._delays, order, self._conductor.round_of(client))
-            duration_s, made = time.duration_s, time.local_steps
+            duration_s = time.duration_s
+            made = time.local_steps
             if Flag.WAITS in flags:
                 self._rounds[client] = Flight(math.inf, 0, math.inf, 0, order, now_s, time)
                 return
@@ -264,7 +345,9 @@ class Simulator:
 
     def _interrupt(self, order: Order) -> None:
         """A client drops its round, or sends at once what it has."""
-        client, now_s, flight = order.client, self._now_s, self._end_round(order.client)
+        client = order.client
+        now_s = self._now_s
+        flight = self._end_round(client)
         assert flight is not None
         if order.flags is Flag.CANCEL:
             self._clients[client].cancel(flight.order)
@@ -291,7 +374,7 @@ class Simulator:
             dropped = heapq.heappop(self._heap)
             self._interrupted -= 1
             if dropped.sequence <= self._last_first:
-                self._board_first()
+                self._queue_next_first()
 
     def _clock(self) -> float:
         return self._now_s
@@ -304,46 +387,65 @@ class Snapshot(NamedTuple):
     version: int
     events: int
     models: Vector  # (lanes, dimension), or (dimension,)
-    average: Vector | None = None  # of a run alone that keeps it
+    average: Vector | None = None  # likewise, where it is kept
+
+    def of(self, lane: int) -> Snapshot:
+        """That of one lane."""
+        average = None if self.average is None else self.average[lane]
+        return self._replace(models=self.models[lane], average=average)
 
 
 @dataclass(frozen=True)
 class LaneEnd:
-    """How a lane ended: its status, its counts and its snapshots."""
+    """How a lane ended: its status, its counts, its snapshots and, where they are kept, its events (rows of EVENT)."""
 
     status: Status
     tally: Tally
     snapshots: tuple[Snapshot, ...]
+    events: NDArray[Any]
 
-    def write(self, recorder: Recorder, metrics: Metrics) -> None:
+    def write(self, recorder: Recorder, metrics: Metrics, averages: Metrics | None) -> None:
         """Write the lane to its own run file."""
         recorder.tally = self.tally
-        for snapshot in self.snapshots:
-            recorder.snapshot(snapshot.time_s, snapshot.version, snapshot.models, events=snapshot.events)
+        recorder.copy("events", self.events)
+        for time_s, version, events, model, average in self.snapshots:
+            recorder.snapshot(time_s, version, model, average, events)
         recorder.flush()
-        recorder.metrics([metrics])
+        recorder.metrics([metrics], [] if averages is None else [averages])
         recorder.set_status(self.status)
         recorder.close()
 
 
-class LaneRecorder(Recording):
-    """Keeps the record of a pass until each lane's file is written; a run alone is a pass of one lane."""
+class LaneRecorder:
+    """Keeps the record of a group of lanes until each lane's file is written; a run alone is a group of one."""
 
-    keeps_events = False
-
-    def __init__(self, lanes: int) -> None:
-        self.tally, self.snapshots = Tally(), 0
-        self._snapshots: list[Snapshot] = []
-        self._diverged: dict[int, LaneEnd] = {}
-        self._not_finite: set[int] = set()  # lanes whose model is not finite
+    def __init__(self, lanes: int = 1, *, keeps_events: bool = False) -> None:
+        self.tally = Tally()
+        self.snapshots = 0
+        self.keeps_events = keeps_events
+        self.events: list[Event] = []  # of all lanes: step sizes and digests are arrays
+        self.running = set(range(lanes))
         self._lanes = lanes
+        self._snapshots: list[Snapshot] = []
+        self._ended: dict[int, Callable[[], LaneEnd]] = {}
+        self._not_finite: set[int] = set()  # lanes with something that is not finite
 
     def event(self, event: Event) -> None:
-        """There is no event log."""
+        """Keep an event."""
+        self.events.append(event)
 
-    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
-        """Keep the models after the events so far; a run with an average is never one of several lanes."""
+    def digest(self, vector: Vector) -> Any:
+        """The checksum of a vector, or of each lane's vector in a stack."""
+        if self._lanes == 1:
+            return digest(vector)
+        not_finite = np.flatnonzero(~np.isfinite(vector).all(axis=1)).tolist()
+        self._not_finite.update(self.running.intersection(not_finite))
+        return np.array([digest(row) for row in vector], np.uint64)
+
+    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None = None) -> None:
+        """Keep the models after the events so far."""
         self.snapshots += 1
+        average = None if average is None else np.atleast_2d(average)
         self._snapshots.append(Snapshot(time_s, version, self.tally.events, np.atleast_2d(model), average))
 
     def covers(self, time_s: float) -> bool:
@@ -354,159 +456,99 @@ class LaneRecorder(Recording):
     def flush_if_overdue(self) -> None:
         """Nothing is written yet."""
 
-    def diverged(self, model: Vector, bound: float, iteration: int) -> str:
-        """End the lanes whose model is beyond the bound; the pass ends when all have.
+    def diverged(self, server: Server, bound: float) -> str:
+        """End the lanes whose model is beyond the bound; the group ends when all have.
 
         A run alone refuses updates that are not finite, so a lane whose model is not finite must be run alone.
         """
-        models = np.atleast_2d(model)
+        models = np.atleast_2d(server.model)
         with np.errstate(over="ignore", invalid="ignore"):
             norms = np.sqrt(np.vecdot(models, models).astype(np.float64))  # a bound may be beyond float32
-        for lane in np.flatnonzero(~(norms <= bound)).tolist():
+        for lane in self.running.intersection(np.flatnonzero(~(norms <= bound)).tolist()):
             if not np.isfinite(models[lane]).all() and self._lanes > 1:
                 self._not_finite.add(lane)
-            elif lane not in self._diverged:
-                reason = divergence(float(norms[lane]), bound, iteration)
-                self._diverged[lane] = self._end(lane, self.tally.status(State.DIVERGED, reason), models[lane])
-        return "all lanes have diverged" if len(self._diverged.keys() | self._not_finite) == self._lanes else ""
+                self.running.discard(lane)
+            else:
+                reason = divergence(float(norms[lane]), bound, server.iteration)
+                average = None if server.average is None else np.atleast_2d(server.average).copy()
+                status = self.tally.status(State.DIVERGED, reason)
+                last = Snapshot(status.end_s, server.version, self.tally.events, models.copy(), average)
+                self.end(lane, status, [last])
+        return "" if self.running else "all lanes have diverged"
 
-    def _end(self, lane: int, status: Status, model: Vector) -> LaneEnd:
-        last = Snapshot(status.end_s, status.server_steps, self.tally.events, model.copy())
-        return LaneEnd(status, self.tally.copy(), (*_of_lane(self._snapshots, lane), last))
+    def end(self, lane: int, status: Status, last: Sequence[Snapshot] = ()) -> None:
+        """A lane ends before the others of its group, with these snapshots besides those so far."""
+        self.running.discard(lane)
+        tally = self.tally.copy()
+        snapshots = [*self._snapshots, *last]
+        self._ended[lane] = lambda: self._end_of(lane, status, tally, snapshots)
 
     def ends(self, status: Status) -> list[LaneEnd | None]:
-        """How each lane of a pass that ended with `status` ended; None for a lane that must be run again alone."""
-        return [self._end_of(lane, status) for lane in range(self._lanes)]
+        """How each lane of a group that ended with `status` ended; None for a lane that must be run again alone."""
+        for lane in list(self.running):
+            self.end(lane, status)
+        return [None if lane in self._not_finite else self._ended[lane]() for lane in range(self._lanes)]
 
-    def _end_of(self, lane: int, status: Status) -> LaneEnd | None:
-        if lane in self._diverged:
-            end = self._diverged[lane]
-            whole = tuple(_of_lane(self._snapshots, lane))  # of a run alone, with the last one's average
-            return end if self._lanes > 1 else replace(end, snapshots=whole)
-        if lane in self._not_finite:
-            return None
-        return LaneEnd(status, self.tally, tuple(_of_lane(self._snapshots, lane)))
-
-
-def _of_lane(snapshots: Sequence[Snapshot], lane: int) -> list[Snapshot]:
-    return [snapshot._replace(models=snapshot.models[lane]) for snapshot in snapshots]
+    def _end_of(self, lane: int, status: Status, tally: Tally, snapshots: Sequence[Snapshot]) -> LaneEnd:
+        rows = np.zeros(tally.events if self.keeps_events else 0, EVENT)
+        for number, event in enumerate(self.events[: len(rows)]):
+            step_size = np.broadcast_to(event.step_size, self._lanes)[lane]
+            checksum = np.broadcast_to(event.digest, self._lanes)[lane]
+            rows[number] = event._replace(step_size=step_size, digest=checksum)
+        return LaneEnd(status, tally, tuple(snapshot.of(lane) for snapshot in snapshots), rows)
 
 
-def play_alone(scenario: Scenario, progress: Callable[[float, int], None]) -> LaneEnd | None:
-    """Simulate a run to its end, in memory; None where its model is not finite any more."""
-    recorder = LaneRecorder(1)
-    return recorder.ends(Simulator(scenario, recorder, progress).run())[0]
+class LaneWatch:
+    """Evaluates every snapshot of a group at once, and ends each lane that meets the target."""
+
+    def __init__(self, stop: Stop, problem: Problem, recorder: LaneRecorder) -> None:
+        self._stop = stop
+        self._problem = problem
+        self._recorder = recorder
+
+    def offer(self, time_s: float, model: Vector) -> None:
+        """Evaluate a snapshot of all lanes that have not ended."""
+        for lane in sorted(self._recorder.running):
+            if met := target_met(self._stop, self._problem.evaluate([model[lane]])):
+                self._recorder.end(lane, self._recorder.tally.status(State.TARGET, f"{met} at {time_s:g} s", time_s))
+
+    def reached(self) -> str | None:
+        """Whether no lane is left."""
+        return None if self._recorder.running else "all lanes have ended"
+
+    def conclude(self) -> str | None:
+        """The lanes that are left have not met the target."""
+        return None
 
 
-@limited_threads()
-def play_lanes(lanes: LanePass, progress: Callable[[float, int], None]) -> list[LaneEnd | None]:
-    """Simulate all lanes to the end; returns how each ended, None for a lane that must be run again alone."""
-    return LaneSimulator(lanes, progress).run()
-
-
-class LaneSimulator:
-    """Many runs on one virtual clock and with the same arrivals; each part of the pass has a conductor."""
-
-    def __init__(self, lanes: LanePass, progress: Callable[[float, int], None]) -> None:
-        self._lanes, self._progress = lanes, progress
-        self._delays = lanes.scenario.delays()
-        self._clients: dict[int, LaneClient] = {}
-        self._heap: list[tuple[float, int, float, int]] = []  # time, sequence number, delay, client
-        self._orders: dict[int, dict[int, Order]] = {}  # by client and part, of the client's next round
-        self._at_work: dict[int, dict[int, Order]] = {}
-        self._now_s, self._sequence = 0.0, 0
-        self._recorders = [LaneRecorder(part.lanes.stop - part.lanes.start) for part in lanes.parts]
-        self._conductors = [self._conductor(place, part) for place, part in enumerate(lanes.parts)]
-        self._running = dict(enumerate(self._conductors))
-
-    def _conductor(self, place: int, part: Part) -> Conductor:
-        return Conductor(
-            part.experiment, part.server(), part.criterion(), self._recorders[place], NoTarget(),
-            partial(self._deliver, place), self._clock,
-        )  # fmt: skip
-
-    def run(self) -> list[LaneEnd | None]:
-        """Simulate to the end of all parts."""
-        ends: dict[int, list[LaneEnd | None]] = {}
-        for conductor in self._conductors:
-            conductor.start()
-        while self._running:
-            arrival_s = self._heap[0][0] if self._heap else math.inf
-            if arrival_s <= self._next_check_s:  # nearly always
-                self._arrive(*heapq.heappop(self._heap))
-                continue
-            timer_s = max(min([conductor.timer_s for conductor in self._running.values()]), self._now_s)
-            following_s = min(arrival_s, timer_s)
-            for place, conductor in list(self._running.items()):
-                if following_s == math.inf:
-                    conductor.require_progress()
-                if ended := conductor.ended(following_s):
-                    ends[place] = self._recorders[place].ends(conductor.finish(ended))
-                    del self._running[place]
-            self._now_s = following_s
-            if timer_s < arrival_s:
-                self._step(timer_s)
-            elif self._running:
-                self._arrive(*heapq.heappop(self._heap))
-        return [end for place in range(len(self._conductors)) for end in ends[place]]
-
-    @property
-    def _next_check_s(self) -> float:
-        """Until when nothing but arrivals is to be expected."""
-        return min([conductor.next_check_s for conductor in self._running.values()])
-
-    def _step(self, timer_s: float) -> None:
-        """Step by the clock where it is time."""
-        for conductor in self._running.values():
-            if conductor.timer_s <= timer_s:
-                conductor.timer(timer_s)
-
-    def _arrive(self, time_s: float, _sequence: int, delay_s: float, number: int) -> None:
-        """A client's updates arrive at the servers of all parts."""
-        self._now_s = time_s
-        orders, client = self._at_work.pop(number), self._client(number)
-        if len(self._running) < len(orders):
-            # A part that has ended gives no more orders; its lanes are computed with the others and not used.
-            self._orders[number] = {place: order for place, order in orders.items() if place not in self._running}
-        round_number = client.round
-        payloads = client.work([orders[place] for place in range(len(orders))])
-        for place, conductor in self._running.items():
-            order = orders[place]
-            header = UpdateHeader(
-                number, round_number, order.version, delay_s, delay_s, 0.0, 0.0, Flag.NONE, order.local_steps
-            )
-            conductor.update(Update(header, payloads[place]), time_s)
-        self._progress(time_s, next(iter(self._running.values())).updates)
-
-    def _deliver(self, place: int, order: Order) -> None:
-        """A client begins a round when the servers of all parts have given it an order."""
-        number = order.client
-        waiting = self._orders.setdefault(number, {})
-        waiting[place] = order
-        if len(waiting) == len(self._lanes.parts):
-            self._at_work[number] = self._orders.pop(number)
-            delay_s = self._delays.next_s(number)
-            self._sequence += 1
-            heapq.heappush(self._heap, (self._now_s + delay_s, self._sequence, delay_s, number))
-
-    def _client(self, number: int) -> LaneClient:
-        if number not in self._clients:
-            self._clients[number] = self._lanes.client(number)
-        return self._clients[number]
-
-    def _clock(self) -> float:
-        return self._now_s
+def simulate_lanes(scenarios: Sequence[Scenario], progress: Callable[[float, int], None]) -> list[LaneEnd | None]:
+    """Simulate the groups of a pass, or a run alone, in memory; how each lane ended, None where it must run alone."""
+    recorders = [
+        LaneRecorder(each.start.size // each.problem.dimension, keeps_events=each.experiment.record.events)
+        for each in scenarios
+    ]
+    (scenario, recorder), *others = zip(scenarios, recorders, strict=True)
+    simulator = Simulator(scenario, recorder, progress, None, others)
+    simulator.run()
+    return [end for place, each in enumerate(recorders) for end in each.ends(simulator.statuses[place])]
 
 
 @limited_threads()
-def evaluate_lanes(problem: Problem, ends: Sequence[LaneEnd], loss_every: int) -> list[Metrics]:
-    """Metrics of all snapshots of all lanes, evaluated together."""
+def evaluate_lanes(problem: Problem, ends: Sequence[LaneEnd], loss_every: int) -> list[tuple[Metrics, Metrics | None]]:
+    """Metrics of all snapshots of each lane, and of the averages where they are kept; all lanes evaluated together."""
     if not ends:
         return []
-    names = [(lane, snapshot.version) for lane, end in enumerate(ends) for snapshot in end.snapshots]
-    models = [snapshot.models for end in ends for snapshot in end.snapshots]
     wanted = np.concatenate([loss_wanted(len(end.snapshots), loss_every) for end in ends])
-    found = evaluate_models(problem, names, models, wanted)
     stops = np.cumsum([len(end.snapshots) for end in ends])[:-1]
-    columns = [np.split(getattr(found, item.name), stops) for item in fields(Metrics)]
-    return [Metrics(*parts) for parts in zip(*columns, strict=True)]
+
+    def evaluate(names: Sequence[Hashable], vectors: Sequence[Vector]) -> list[Metrics]:
+        found = evaluate_models(problem, names, vectors, wanted)
+        columns = [np.split(getattr(found, item.name), stops) for item in fields(Metrics)]
+        return [Metrics(*parts) for parts in zip(*columns, strict=True)]
+
+    shown = [(lane, snapshot) for lane, end in enumerate(ends) for snapshot in end.snapshots]
+    models = evaluate([(lane, snapshot.version) for lane, snapshot in shown], [each.models for _, each in shown])
+    averages = [snapshot.average for _, snapshot in shown if snapshot.average is not None]
+    if not averages:
+        return [(each, None) for each in models]
+    return list(zip(models, evaluate(range(len(averages)), averages), strict=True))
