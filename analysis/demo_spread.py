@@ -43,7 +43,8 @@ def main(folder: str) -> None:
     seeds = max(map(len, found.values()))
     print(f"The same methods simulated with {seeds} seeds (other data splits, rates and delays), accuracy at the end:")
     for method, values in found.items():
-        spread, name = spread_of(list(values.values())), method_label(method)
+        spread = spread_of(list(values.values()))
+        name = method_label(method)
         if spread is None:
             print(f"  {name:<10} diverged with every seed")
             continue

@@ -102,7 +102,8 @@ def last_cell(notebook: Any) -> str:
     """The last cell that was run, with its first line of code."""
     cells = _code(notebook)
     started = [cell for cell in cells if cell.metadata.get("execution")] or cells
-    number, source = len(started), started[-1].source.strip() if started else ""
+    number = len(started)
+    source = started[-1].source.strip() if started else ""
     return f"cell In [{number}] ({source.splitlines()[0] if source else 'empty'})"
 
 

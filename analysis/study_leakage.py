@@ -187,7 +187,8 @@ def sum_table(plan: Plan, found: Found) -> str:
     """How far sums are from single updates."""
     rows = []
     for updates in plan.updates:
-        setting, words = Setting("logistic", *plan.summed[0], updates), []
+        setting = Setting("logistic", *plan.summed[0], updates)
+        words = []
         for method in METHODS:
             wanted = (setting, method, "sum")
             fact = next(each for each in found.facts if (each.setting, each.method, each.view) == wanted)
@@ -208,7 +209,8 @@ def single_table(found: Found, settings: Sequence[Setting]) -> str:
 
 def summed_table(found: Found, settings: Sequence[Setting]) -> str:
     """One row per mini-batch, M and Delta, with the difference of AREA and FedBuff."""
-    rows, differences = [], []
+    rows = []
+    differences = []
     for setting in settings:
         cells = [found.cell(setting, method, "sum") for method in METHODS]
         differences.append(paired_difference(cells[0].found.psnr_db, cells[1].found.psnr_db))
@@ -378,10 +380,12 @@ def network_parameters() -> int:
 
 def write_page(plan: Plan, found: Found, page: Path) -> None:
     """Draw, and write the page."""
-    single, summed = single_settings(plan), summed_settings(plan)
+    single = single_settings(plan)
+    summed = summed_settings(plan)
     logistic = [setting for setting in single if setting.model == "logistic"]
     logistic_sums = [setting for setting in summed if setting.model == "logistic"]
-    cnn, cnn_sums = single[len(logistic) :], summed[len(logistic_sums) :]
+    cnn = single[len(logistic) :]
+    cnn_sums = summed[len(logistic_sums) :]
     shown = [setting for setting in logistic if setting.batch_size * setting.local_steps <= 10]
     shown_sums = [each for each in logistic_sums if (each.batch_size, each.local_steps) == plan.summed[0]]
     columns = [[single_block(found, each) for each in shown], [summed_block(found, each) for each in shown_sums]]

@@ -111,7 +111,8 @@ def facts(found: Sequence[Certificate]) -> str:
     missed = {each.label: abs(float(each.distances.mean()) / each.predicted - 1) for each in known}
     worst = max(missed, key=lambda label: missed[label])
     others = max(share for label, share in missed.items() if label != worst)
-    constant, adaptive = at["AsyncSGD"].share, at["AsyncSGD (step = adaptive)"].share
+    constant = at["AsyncSGD"].share
+    adaptive = at["AsyncSGD (step = adaptive)"].share
     idle = at["AsyncSGD (assignment = idle-uniform, concurrency = 4)"].share
     uniform = at["AsyncSGD (assignment = uniform)"].share
     sentences = [
@@ -140,12 +141,14 @@ def main(what: str, runs: Path, page: Path) -> None:
     if what == "limits":
         points = read_points(runs / "bias_methods")
         found = certificates(points)
-        figure, name = draw_certificates(found), "bias_methods"
+        figure = draw_certificates(found)
+        name = "bias_methods"
         text = LIMITS.format(trials=len(points[0].traces), table=limit_table(found), facts=facts(found))
     else:
         smooth = smooth_rows(read_points(runs / "methods_smooth"))
         lipschitz = lipschitz_rows(read_points(runs / "methods_lipschitz"))
-        figure, name = draw_method_rates(smooth, lipschitz), "rates_methods"
+        figure = draw_method_rates(smooth, lipschitz)
+        name = "rates_methods"
         text = RATES.format(smooth=rate_table(smooth), lipschitz=rate_table(lipschitz))
     for suffix in ("png", "svg"):
         save(figure, page.parent / f"{name}.{suffix}")

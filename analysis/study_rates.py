@@ -23,7 +23,8 @@ def table(curves: list[Curve], power: str) -> str:
             loose += f" (closed form {curve.closed[-1] / mean:,.3g})"
         offset = f"{curve.offset:,.0f}" if curve.offset else ""
         crossed = f"{curve.crossings} of {len(curve.iterations)}"
-        trials, last = str(len(curve.values)), f"{curve.iterations[-1]:,.0f}"
+        trials = str(len(curve.values))
+        last = f"{curve.iterations[-1]:,.0f}"
         rows.append([curve.title, trials, offset, last, str(curve.slope), loose, crossed])
     return markdown_table(heading, rows)
 

@@ -55,7 +55,8 @@ class Twins:
     @property
     def difference_percent(self) -> float:
         """By how much the mean number of updates in real time differs from the simulated one."""
-        real, simulated = self.mean(lambda trial: trial.updates.second), self.mean(lambda trial: trial.updates.first)
+        real = self.mean(lambda trial: trial.updates.second)
+        simulated = self.mean(lambda trial: trial.updates.first)
         return 100 * (real / simulated - 1)
 
     def mean(self, measure: Callable[[RunComparison], float]) -> float:
@@ -112,7 +113,9 @@ def quality_table(twins: list[Twins]) -> str:
 
 
 def _quality_row(one: Twins) -> list[TableCell]:
-    real, simulated, beside = one.real, one.simulated, one.published
+    real = one.real
+    simulated = one.simulated
+    beside = one.published
     paper = beside.published if beside else None
     return [
         TableCell(cell_word(real)),
@@ -135,8 +138,10 @@ def time_table(twins: list[Twins]) -> str:
 
 
 def _time_row(one: Twins) -> list[str]:
-    horizon_s, beside = one.real.experiment.stop.horizon_s or math.nan, one.published
-    real, simulated = one.mean(lambda trial: trial.updates.second), one.mean(lambda trial: trial.updates.first)
+    horizon_s = one.real.experiment.stop.horizon_s or math.nan
+    beside = one.published
+    real = one.mean(lambda trial: trial.updates.second)
+    simulated = one.mean(lambda trial: trial.updates.first)
     late_s = one.mean(lambda trial: trial.shift.seconds.p50 if trial.shift else math.nan)
     distance = one.mean(lambda trial: trial.order.distance if trial.order else math.nan)
     return [

@@ -74,7 +74,10 @@ class RobustMean:
 
     def __init__(self, clients: int, local_steps: int, seed: int, dimension: int, noise: float) -> None:
         self.centres = stream(seed, Purpose.PROBLEM).standard_normal((clients, dimension))
-        self.dimension, self.local_steps, self.seed, self.noise = dimension, local_steps, seed, noise
+        self.dimension = dimension
+        self.local_steps = local_steps
+        self.seed = seed
+        self.noise = noise
 
     def start(self) -> Vector:
         return np.full(self.dimension, 5.0)
@@ -93,7 +96,8 @@ class LocalMean:
     """One client's function f_i; its gradient has noise, drawn from the client's own stream."""
 
     def __init__(self, problem: RobustMean, client: int) -> None:
-        self._problem, self._centre = problem, problem.centres[client]
+        self._problem = problem
+        self._centre = problem.centres[client]
         self._generator = stream(problem.seed, Purpose.SAMPLES, client)
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
@@ -129,7 +133,10 @@ class TwoLayers:
     def __init__(
         self, data: Dataset, parts: Sequence[Rows], local_steps: int, seed: int, hidden: int, batch_size: int
     ) -> None:
-        self.data, self.parts, self.local_steps, self.seed = data, parts, local_steps, seed
+        self.data = data
+        self.parts = parts
+        self.local_steps = local_steps
+        self.seed = seed
         self.shapes = [(data.train_features.shape[1] + 1, hidden), (hidden + 1, data.classes)]
         self.batch_size = batch_size
 
@@ -176,7 +183,8 @@ class LocalTwoLayers:
     """One client's share of the network's objective."""
 
     def __init__(self, problem: TwoLayers, batches: Minibatches) -> None:
-        self._problem, self._batches = problem, batches
+        self._problem = problem
+        self._batches = batches
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         for rows in self._batches.next_batches(self._problem.local_steps if steps is None else steps):
@@ -219,7 +227,8 @@ def spirals(cache: Path, arms: int = 3, samples_an_arm: int = 200) -> Dataset:
         np.savetxt(part, _draw_spirals(arms, samples_an_arm), delimiter=",", header="x,y,arm")
         part.replace(path)
     table = np.loadtxt(path, delimiter=",")
-    points, labels = table[:, :2], table[:, 2].astype(np.int64)
+    points = table[:, :2]
+    labels = table[:, 2].astype(np.int64)
     test = np.arange(len(table)) % 5 == 0  # one in five
     return Dataset("spirals", points[~test], labels[~test], points[test], labels[test], classes=arms, scale=1.0)
 
@@ -227,7 +236,8 @@ def spirals(cache: Path, arms: int = 3, samples_an_arm: int = 200) -> Dataset:
 def _draw_spirals(arms: int, samples_an_arm: int) -> NDArray[np.float64]:
     """Rows of x, y and arm; the same for every seed of an experiment."""
     generator = np.random.default_rng(7)
-    arm, radius = np.repeat(np.arange(arms), samples_an_arm), generator.uniform(0.2, 2.0, arms * samples_an_arm)
+    arm = np.repeat(np.arange(arms), samples_an_arm)
+    radius = generator.uniform(0.2, 2.0, arms * samples_an_arm)
     angle = 2 * np.pi * arm / arms + 1.5 * radius + 0.15 * generator.standard_normal(len(arm))
     return np.column_stack([radius * np.cos(angle), radius * np.sin(angle), arm])
 

@@ -52,7 +52,8 @@ def is_equal_sized(experiment: Experiment) -> bool:
 
 def _has_recovered_points(experiment: Experiment) -> bool:
     """All but split and horizon, which have counts of their own."""
-    stop, delta = experiment.stop, 4 if experiment.clients.count == _MANY_CLIENTS else 2
+    stop = experiment.stop
+    delta = 4 if experiment.clients.count == _MANY_CLIENTS else 2
     return (
         experiment.problem == _PROBLEM
         and experiment.delays == ExponentialDelays()
@@ -192,7 +193,8 @@ def misses_by_a_digit(one: BesidePaper) -> bool:
 
 def both_overlap(one: BesidePaper) -> bool:
     """Whether our ranges of accuracy and loss both have a value in common with the published ones."""
-    accuracy, loss = one.ours.accuracy, one.ours.loss
+    accuracy = one.ours.accuracy
+    loss = one.ours.loss
     if accuracy is None or loss is None:
         return False
     return ranges_overlap(one.published.accuracy, accuracy) and ranges_overlap(one.published.loss, loss)

@@ -31,10 +31,12 @@ class Maker:
 
 def origin(sweeps: Sequence[Sweep], command: str) -> str:
     """Command, date, versions, machine and what is missing."""
-    done, planned = sum(len(sweep.results) for sweep in sweeps), sum(len(sweep.plan.members) for sweep in sweeps)
+    done = sum(len(sweep.results) for sweep in sweeps)
+    planned = sum(len(sweep.plan.members) for sweep in sweeps)
     failed = sum(len(sweep.failures) for sweep in sweeps)
     paths = [result.path for sweep in sweeps for result in sweep.results if result.path.is_file()]
-    makers, first = read_makers(paths), _first_provenance(paths)
+    makers = read_makers(paths)
+    first = _first_provenance(paths)
     words = f"Every number comes from {done:,} of {planned:,} planned runs ({failed:,} failed), "
     words += f"{_trials(sweeps)} per cell. "
     words += f"{_made_with(makers, first)} " if makers and first else ""

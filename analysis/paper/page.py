@@ -308,7 +308,8 @@ def _is_between(one: BesidePaper, other: BesidePaper) -> bool:
 
 
 def _row(one: BesidePaper, other: dict[PublishedCell, Match]) -> list[TableCell]:
-    cell, match = one.published, Match(one.published, one)
+    cell = one.published
+    match = Match(one.published, one)
     row = [
         TableCell(cell_word(match), f", {one.ours.diverged} diverged" if one.ours.diverged else ""),
         TableCell(cell.table),

@@ -44,7 +44,9 @@ def retention_table(groups: Sequence[Kept]) -> str:
 
 
 def _retention_row(group: Kept) -> list[TableCell]:
-    experiment, kept, single = group.experiment, group.by_rule(), group.by_single_precision
+    experiment = group.experiment
+    kept = group.by_rule()
+    single = group.by_single_precision
     words = [describe_setting(experiment), experiment.rates.describe(), method_label(experiment.method.name)]
     return [
         *(TableCell(word) for word in words),
@@ -78,7 +80,8 @@ def horizons_table(pairs: Sequence[tuple[Match, Match]]) -> str:
 
 
 def _horizons_row(recovered: Match, printed: Match) -> list[TableCell]:
-    cell, both = recovered.published, (recovered, printed)
+    cell = recovered.published
+    both = (recovered, printed)
     return [
         TableCell(cell_word(recovered)),
         TableCell(spread_word(cell.accuracy)), *(accuracy_entry(one) for one in both),

@@ -70,8 +70,10 @@ def published_group(experiment: Experiment) -> tuple[PublishedCell, ...]:
     """The published cells of an experiment's table, rates and method, whatever its step size: ascending step sizes."""
     if not _is_papers_problem(experiment):
         return ()
-    clients, method = experiment.clients, experiment.method.name
-    split, rates = _printed_split(experiment.split), _printed_rates(experiment.rates)
+    clients = experiment.clients
+    method = experiment.method.name
+    split = _printed_split(experiment.split)
+    rates = _printed_rates(experiment.rates)
     found = [
         cell
         for cell in published_cells()
@@ -161,7 +163,8 @@ class BesidePaper:
     @property
     def rho_difference(self) -> float:
         """Ours minus the published one; 0 where both exceed 1, infinite where one does, NaN where we have none."""
-        ours, theirs = self.ours.reach.rho, self.published.rho
+        ours = self.ours.reach.rho
+        theirs = self.published.rho
         return 0.0 if ours == theirs else round(ours, DECIMALS) - theirs
 
     def rho_agrees(self, tolerance: float = 0.05) -> bool:

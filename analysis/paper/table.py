@@ -135,7 +135,8 @@ def cells_beside_paper(comparisons: Sequence[Comparison]) -> Iterator[CellValues
 def _paper_values(beside: BesidePaper | None) -> CellValues:
     if beside is None:
         return dict.fromkeys(PAPER_COLUMNS)
-    ours, theirs = beside.ours, beside.published
+    ours = beside.ours
+    theirs = beside.published
     values: list[object] = [
         theirs.table, theirs.horizon_s, theirs.rho,
         theirs.accuracy.mean, theirs.accuracy.minimum, theirs.accuracy.maximum,

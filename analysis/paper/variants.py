@@ -234,7 +234,8 @@ def rounds_without_step(tables: Sequence[Comparison]) -> str:
 
 def first_round_s(experiment: Experiment) -> float:
     """How long the first round of S-FedAvg takes: the longest of the first delays of the clients that it draws."""
-    clients, method = experiment.clients.count, experiment.method
+    clients = experiment.clients.count
+    method = experiment.method
     assert isinstance(method, SFedAvg)
     delays = Delays(experiment.delays, client_rates(experiment.rates, clients, experiment.seed), experiment.seed)
     drawn = s_fedavg(clients, method.clients_per_round, experiment.seed).start(np.zeros(1)).state.drawn
@@ -246,11 +247,13 @@ def missed_share(experiment: Experiment) -> float:
 
     lambda is normal given that it is positive, so E exp(-lambda T) = exp(-mu T + s² T²/2) Phi(mu/s - s T)/Phi(mu/s).
     """
-    rates, horizon_s = experiment.rates, experiment.stop.horizon_s
+    rates = experiment.rates
+    horizon_s = experiment.stop.horizon_s
     assert isinstance(rates, NormalRates)
     assert isinstance(experiment.method, SFedAvg)
     assert horizon_s is not None
-    mu, s = rates.mean, rates.deviation
+    mu = rates.mean
+    s = rates.deviation
     late = math.exp(-mu * horizon_s + (s * horizon_s) ** 2 / 2) * _phi(mu / s - s * horizon_s) / _phi(mu / s)
     return float(1 - (1 - late) ** experiment.method.clients_per_round)
 

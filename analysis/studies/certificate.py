@@ -103,8 +103,10 @@ def label_of(method: MethodSettings) -> str:
 
 
 def _certificate(point: Point) -> Certificate:
-    weights, method = implied_weights(point.experiment, point.rates), point.experiment.method
-    found, shares = [], []
+    weights = implied_weights(point.experiment, point.rates)
+    method = point.experiment.method
+    found = []
+    shares = []
     for trial, trace in enumerate(point.traces):
         problem = point.problem(trial)
         assert isinstance(problem, QuadraticProblem)
@@ -137,7 +139,8 @@ def _shares(models: Floats, minimiser: Floats, by_rates: Floats) -> list[float]:
 
 def implied_weights(experiment: Experiment, rates: Floats) -> Floats | None:
     """How much a client's gradient counts per unit of time, up to a common factor; None where no formula is known."""
-    method, clients = experiment.method, len(rates)
+    method = experiment.method
+    clients = len(rates)
     match method:
         case AsyncSgd():
             return _async_sgd_weights(method, rates)
@@ -178,7 +181,8 @@ def _async_sgd_weights(method: AsyncSgd, rates: Floats) -> Floats:
 
 def mean_factor(rates: Floats, factor: Callable[[Floats], Floats]) -> Floats:
     """E[factor(tau_i)] of each client where tau_i is geometric with p_i = rate_i/sum of the rates."""
-    shares, tau = rates / rates.sum(), np.arange(_MOST_STALE, dtype=np.float64)
+    shares = rates / rates.sum()
+    tau = np.arange(_MOST_STALE, dtype=np.float64)
     factors = factor(tau)
     return np.array([float((share * (1 - share) ** tau) @ factors) for share in shares])
 
@@ -189,7 +193,8 @@ def fedasync_factor(method: FedAsync) -> Callable[[Floats], Floats]:
         return np.ones_like
     if method.staleness == "polynomial":
         return lambda tau: (1 + tau) ** -method.exponent
-    late, slope = method.hinge_delay, method.hinge_slope
+    late = method.hinge_delay
+    slope = method.hinge_slope
     return lambda tau: np.where(tau <= late, 1.0, 1 / (slope * np.maximum(tau - late, 0) + 1))
 
 
@@ -204,7 +209,8 @@ def used_shares(rates: Floats, bound: int, *, steps_always: bool = False) -> Flo
 
 def rennala_counts(rates: Floats, batch: int) -> Floats:
     """Gradients of each client at the current model within a step: all but the first, which began before it."""
-    low, high = 0.0, 1e9
+    low = 0.0
+    high = 1e9
 
     def counts(duration_s: float) -> Floats:
         return np.asarray(rates * duration_s - 1 + np.exp(-rates * duration_s))
@@ -217,7 +223,8 @@ def rennala_counts(rates: Floats, batch: int) -> Floats:
 
 def fresh_shares(rates: Floats, bound: int) -> Floats:
     """The weight of each client's entry where those count that are at most `bound` steps old: E[fresh_i/number]."""
-    generator, fresh = np.random.default_rng(0), np.zeros(len(rates))
+    generator = np.random.default_rng(0)
+    fresh = np.zeros(len(rates))
     shares = rates / rates.sum()
     for _ in range(20_000):
         ages = generator.geometric(shares)
@@ -228,7 +235,8 @@ def fresh_shares(rates: Floats, bound: int) -> Floats:
 
 def steps_between(per_period: float, chance: float, most: int) -> float:
     """Mean number of local steps, at most `most`, between two contacts: a geometric number of periods."""
-    total, left = 0.0, 1.0
+    total = 0.0
+    left = 1.0
     for periods in range(1, 400):
         mean = per_period * periods
         terms = np.cumprod([np.exp(-mean), *(mean / np.arange(1, most))])  # P(N = 0), P(N = 1), ... of Poisson
@@ -299,7 +307,8 @@ def draw_certificates(found: Sequence[Certificate]) -> Figure:
 
 
 def _panel(axes: Axes, own: Sequence[Certificate]) -> None:
-    ratios, colour = [each.ratio for each in own], method_colour(own[0].method.name)
+    ratios = [each.ratio for each in own]
+    colour = method_colour(own[0].method.name)
     shown = band(np.array([each.distances for each in own]).T)
     axes.set(xscale="log", yscale="log", ylim=(1e-6, 10))
     axes.fill_between(ratios, shown.low, shown.high, color=colour, alpha=0.25, linewidth=0)

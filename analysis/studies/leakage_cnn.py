@@ -46,7 +46,8 @@ class NetworkMisfit:
     def __init__(self, observation: Observation, known: NetworkRound) -> None:
         import torch
 
-        self._torch, self._known = torch, known
+        self._torch = torch
+        self._known = known
         self._rates = [each.rate for each in observation.rounds]
         self._names = [name for name, _ in known.module.named_parameters()]
         self._shapes = [parameter.shape for _, parameter in known.module.named_parameters()]
@@ -69,7 +70,8 @@ class NetworkMisfit:
         """Forward through the M local steps of each round, and back."""
         torch = self._torch
         images, scores = (self._tensor(each).requires_grad_() for each in (unknowns.images, unknowns.scores))
-        labels, total = torch.softmax(scores, dim=-1), -self._total
+        labels = torch.softmax(scores, dim=-1)
+        total = -self._total
         for number, (sent, sign) in enumerate(zip(self._sent, self._signs, strict=True)):
             rate = self._rates[number]
             total = total + sign * self._pseudo_gradient(sent, rate, images[number], labels[number])
@@ -78,7 +80,8 @@ class NetworkMisfit:
         return float(misfit.detach()), Unknowns(*(slope.numpy() for slope in slopes))
 
     def _pseudo_gradient(self, sent: list[Any], rate: float, images: Any, labels: Any) -> Any:
-        torch, parameters = self._torch, sent
+        torch = self._torch
+        parameters = sent
         for step in range(self._known.local_steps):
             own = min(step, len(images) - 1)  # in the reduced form all steps have the same images
             named = dict(zip(self._names, parameters, strict=True))
@@ -93,7 +96,8 @@ def _variation(images: Any) -> Any:
     """The sum of squared differences of neighbouring pixels, per image."""
     side = round(images.shape[-1] ** 0.5)
     square = images.reshape(-1, side, side)
-    across, down = square[:, :, 1:] - square[:, :, :-1], square[:, 1:] - square[:, :-1]
+    across = square[:, :, 1:] - square[:, :, :-1]
+    down = square[:, 1:] - square[:, :-1]
     return ((across**2).sum() + (down**2).sum()) / len(square)
 
 

@@ -12,7 +12,9 @@ from studies.leakage_scores import Images
 from areabench.views.figures.style import styled
 
 _GAP = 2  # pixels between two images
-_ROW_IN, _TITLE_IN, _MARGIN_IN = 0.36, 0.32, 0.1
+_ROW_IN = 0.36
+_TITLE_IN = 0.32
+_MARGIN_IN = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,8 @@ def _draw_block(figure: Figure, block: Block, place: tuple[int, int], top_in: fl
     """Draw a block whose upper edge is at a height in inches, in one of several columns."""
     column, columns = place
     whole_in = figure.get_figheight()
-    left, width = (column + 0.34) / columns, 0.65 / columns
+    left = (column + 0.34) / columns
+    width = 0.65 / columns
     figure.text((column + 0.02) / columns, (top_in - 0.2) / whole_in, block.title, fontsize=9, weight="bold")
     for number, row in enumerate(block.rows):
         bottom_in = top_in - _TITLE_IN - _ROW_IN * (number + 1)

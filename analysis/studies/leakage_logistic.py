@@ -62,14 +62,16 @@ def _scaled(model: Floats, gradient: Floats, direction: Floats, label: int) -> F
     if brightest == 0.0:
         return direction
     most = max(1.0, 1.0 / brightest)
-    low, high = 1.0, most
+    low = 1.0
+    high = most
     for _ in range(3):  # finer each time
         scales = np.geomspace(low, high, _SCALES)
         factors = softmax(scales[:, None] * (model @ direction)) - np.eye(len(model))[label]
         weights = scales[:, None] * factors  # the gradient is weights × direction
         misfits = (weights**2).sum(axis=1) * (direction @ direction) - 2 * weights @ (gradient @ direction)
         best = int(misfits.argmin())
-        low, high = scales[max(best - 1, 0)], scales[min(best + 1, _SCALES - 1)]
+        low = scales[max(best - 1, 0)]
+        high = scales[min(best + 1, _SCALES - 1)]
     return np.asarray(np.minimum(scales[best] * direction, 1.0))
 
 
@@ -83,14 +85,20 @@ class LogisticMisfit:
         self._models = np.stack([known.matrix(each.sent) for each in observation.rounds])
         self._rates = np.array([each.rate for each in observation.rounds])[:, None, None]
         self._signs = np.array(observation.signs, dtype=np.float64)[:, None, None]
-        self._total, self._known = known.matrix(observation.total), known
+        self._total = known.matrix(observation.total)
+        self._known = known
         self._scale = max(float((self._total**2).sum()), 1e-300)
 
     def __call__(self, unknowns: Unknowns) -> tuple[float, Unknowns]:
         """Forward through the M local steps of all rounds at once, and back."""
-        images, labels, known = unknowns.images, unknowns.labels, self._known
-        kept, share = 1 - self._rates * known.regularisation, self._rates / images.shape[2]
-        weights, models, probabilities = self._models, [], []
+        images = unknowns.images
+        labels = unknowns.labels
+        known = self._known
+        kept = 1 - self._rates * known.regularisation
+        share = self._rates / images.shape[2]
+        weights = self._models
+        models = []
+        probabilities = []
         for step in range(known.local_steps):
             own = min(step, images.shape[1] - 1)  # in the reduced form all steps have the same images
             found = softmax(images[:, own] @ weights.transpose(0, 2, 1))  # (rounds, images, classes)
@@ -104,7 +112,8 @@ class LogisticMisfit:
         )  # the derivative by the weights, shape (rounds, classes, pixels)
         for step in reversed(range(known.local_steps)):
             own = min(step, images.shape[1] - 1)
-            along, found = images[:, own] @ pull.transpose(0, 2, 1), probabilities[step]
+            along = images[:, own] @ pull.transpose(0, 2, 1)
+            found = probabilities[step]
             bent = found * (along - (found * along).sum(axis=-1, keepdims=True))
             slopes.images[:, own] -= share * ((found - labels[:, own]) @ pull + bent @ models[step])
             slopes.scores[:, own] += share * along
@@ -119,7 +128,9 @@ def label_counts(observation: Observation, known: LogisticRound, public: Picture
     An image of class y adds brightness·(p - e_y) to the row sums of a gradient. Public images say how bright a class is
     and what p it gets from the model, on average; the numbers are the non-negative ones that fit the sums best.
     """
-    total, classes, signs = known.matrix(observation.total), known.classes, observation.signs
+    total = known.matrix(observation.total)
+    classes = known.classes
+    signs = observation.signs
     effects = {sign: np.zeros((classes, classes)) for sign in signs}  # of an image of each class on the row sums
     for each, sign in zip(observation.rounds, signs, strict=True):
         total -= sign * each.rate * known.local_steps * known.regularisation * known.matrix(each.sent)

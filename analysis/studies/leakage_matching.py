@@ -89,7 +89,8 @@ class FirstGuess:
 
     def draw(self, generator: np.random.Generator) -> Unknowns:
         """A start, with a little noise."""
-        shape, classes = (self.form.steps, self.form.images), len(self.counts)
+        shape = (self.form.steps, self.form.images)
+        classes = len(self.counts)
         noise = _BLUR * generator.standard_normal((self.form.rounds, *shape, len(self.mean_image)))
         scores = np.empty((self.form.rounds, *shape, classes))
         for sign in sorted(set(self.signs)):
@@ -111,7 +112,8 @@ def best_match(misfit: Misfit, start: FirstGuess, generator: np.random.Generator
 
 def match(misfit: Misfit, start: Unknowns, iterations: int) -> tuple[Unknowns, float]:
     """The unknowns with the least misfit near the start, by L-BFGS-B, and that misfit."""
-    cut, shape = start.images.size, start.images.shape
+    cut = start.images.size
+    shape = start.images.shape
 
     def packed(unknowns: Unknowns) -> Floats:
         return np.concatenate([unknowns.images.ravel(), unknowns.scores.ravel()])

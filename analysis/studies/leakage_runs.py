@@ -65,8 +65,12 @@ class MessageLog:
 
         def receive(state: Any, arrival: Arrival) -> Step:
             assert self._local is not None
-            number, rate = len(self.messages), arrival.step_size * self.weights[arrival.client]
-            client, place, sent, payload = arrival.client, arrival.round, arrival.model, arrival.payload.copy()
+            number = len(self.messages)
+            rate = arrival.step_size * self.weights[arrival.client]
+            client = arrival.client
+            place = arrival.round
+            sent = arrival.model
+            payload = arrival.payload.copy()
             self.messages.append(Message(number, client, place, sent, rate, payload, self.steps, self._local))
             return method.receive(state, arrival)
 
@@ -111,7 +115,8 @@ class RecordedRun:
 
     def held(self, message: Message) -> NDArray[np.int64]:
         """Rows of the training set that the client used in this round, shape (M, batch size)."""
-        rows, seed = _parts(self.scenario)[message.client], self.scenario.experiment.seed
+        rows = _parts(self.scenario)[message.client]
+        seed = self.scenario.experiment.seed
         batches = Minibatches(seed, message.client, rows, self.local_steps, self.settings.batch_size)
         batches.skip(message.round)
         return batches.next_round()

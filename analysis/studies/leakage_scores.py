@@ -42,7 +42,8 @@ def score(found: Picture, held: Picture) -> Score:
     If fewer images were found than are held, each stands for as many held ones as the others.
     """
     times = -(-len(held.images) // len(found.images))
-    images, labels = np.tile(found.images, (times, 1)), np.tile(found.labels, times)
+    images = np.tile(found.images, (times, 1))
+    labels = np.tile(found.labels, times)
     squares = (images**2).sum(axis=1) - 2 * held.images @ images.T + (held.images**2).sum(axis=1)[:, None]
     rows, columns = linear_sum_assignment(squares)
     assert (rows == np.arange(len(held.images))).all()

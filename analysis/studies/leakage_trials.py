@@ -279,7 +279,8 @@ def attack(plan: Plan, run: RecordedRun, observation: Observation) -> Attack:
 
 def held_picture(run: RecordedRun, victims: Sequence[Message]) -> Picture:
     """The images that the victims used in their rounds."""
-    data, rows = _data(run), np.concatenate([run.held(victim).ravel() for victim in victims])
+    data = _data(run)
+    rows = np.concatenate([run.held(victim).ravel() for victim in victims])
     return Picture(data.train_features[rows] * data.scale, data.train_labels[rows])
 
 
@@ -294,11 +295,14 @@ def _data(run: RecordedRun) -> Dataset:
 
 
 def _found(plan: Plan, run: RecordedRun, observation: Observation, public: Picture) -> Picture:
-    settings, data = run.settings, _data(run)
+    settings = run.settings
+    data = _data(run)
     generator = _generator(run, _ATTACK, observation.rounds[0].number)
-    steps, batch_size = run.local_steps, settings.batch_size
+    steps = run.local_steps
+    batch_size = settings.batch_size
     if settings.name == "torch":
-        module, mean = _network(data.train_features.shape[1], data.classes), public.images.mean(axis=0)
+        module = _network(data.train_features.shape[1], data.classes)
+        mean = public.images.mean(axis=0)
         network = leakage_cnn.NetworkRound(module, data.classes, steps, batch_size)
         return leakage_cnn.match_images(observation, network, mean, generator, plan.cnn_effort)
     known = leakage_logistic.LogisticRound(data.classes, settings.regularisation, steps, batch_size)

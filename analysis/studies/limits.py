@@ -43,7 +43,8 @@ def limit_of(point: Point) -> Limit:
     settings = point.experiment.problem
     if not isinstance(settings, Quadratic) or settings.zeta is None:
         raise misfit(point.experiment, 'of problem.name = "quadratic" with a problem.zeta')
-    distances, predicted = [], []
+    distances = []
+    predicted = []
     shares = point.rates / point.rates.sum()
     for trial, trace in enumerate(point.traces):
         problem = point.problem(trial)
@@ -66,7 +67,8 @@ def weighted_minimiser(problem: QuadraticProblem, shares: Floats) -> Floats:
 @styled
 def draw_limits(limits: Sequence[Limit], points: Sequence[Point], *, width_in: float | None = None) -> Figure:
     """The way to the limit at one ratio, and the limits over the ratio, one panel per zeta; `points` are theirs."""
-    zetas, size = sorted({limit.zeta for limit in limits}), 10 if width_in is None else "small"
+    zetas = sorted({limit.zeta for limit in limits})
+    size = 10 if width_in is None else "small"
     figure, (first, *others) = _panels(len(zetas) + 1, width_in, len(points[0].traces))
     shown = _nearest(limits, zeta=1.0, ratio=100.0)
     for limit, point in zip(limits, points, strict=True):
@@ -106,7 +108,8 @@ def _nearest(limits: Sequence[Limit], zeta: float, ratio: float) -> Limit:
 
 
 def _course(axes: Axes, point: Point) -> None:
-    look, traces = line_look(point.experiment.method.name), point.traces
+    look = line_look(point.experiment.method.name)
+    traces = point.traces
     shortest = min(len(trace.iterations) for trace in traces)
     distance = np.median([np.sqrt(trace.squared_distance[:shortest]) for trace in traces], axis=0)
     axes.set(yscale="log")
@@ -130,7 +133,8 @@ def _limit_panel(axes: Axes, limits: Sequence[Limit]) -> None:
     axes.set(xscale="log", yscale="log")
     for method in sorted({limit.method for limit in limits}, key=_place):
         own = sorted((limit for limit in limits if limit.method == method), key=lambda limit: limit.ratio)
-        look, ratios = line_look(method), [limit.ratio for limit in own]
+        look = line_look(method)
+        ratios = [limit.ratio for limit in own]
         shown = band(np.array([limit.distances for limit in own]).T)
         axes.fill_between(ratios, shown.low, shown.high, color=look["color"], alpha=0.2, linewidth=0)
         axes.plot(

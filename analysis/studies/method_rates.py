@@ -49,7 +49,8 @@ def _smooth_row(group: Sequence[Point]) -> RateRow:
     last = experiment.method.name == "area"  # the table's only row about the last iterate
     iterations, errors, ends = _least_errors(group, last=last)
     first = int(np.searchsorted(iterations, _FITTED_FROM * iterations[-1]))
-    method, adaptive = experiment.method, False
+    method = experiment.method
+    adaptive = False
     if isinstance(method, AsyncSgd):
         adaptive = method.step == "adaptive"
     steps = {"asynccomm-sgd": "1/t, common clock", "area": "Theorem 1's, 1/k"}.get(
@@ -91,7 +92,8 @@ def _least_errors(group: Sequence[Point], *, last: bool) -> tuple[Floats, Floats
 
 def _error(point: Point, trial: int, *, last: bool) -> Floats:
     """|x - x*|² of the last iterates, or f(average) - f* of the averages, over the snapshots of a trial."""
-    trace, problem = point.traces[trial], point.problem(trial)
+    trace = point.traces[trial]
+    problem = point.problem(trial)
     assert isinstance(problem, QuadraticProblem)
     return trace.squared_distance if last else trace.average_loss - problem.minimum
 
@@ -146,7 +148,8 @@ def draw_method_rates(smooth: Sequence[RateRow], lipschitz: Sequence[RateRow]) -
 def _panel(axes: Axes, rows: Sequence[RateRow], power: float) -> None:
     axes.set(xscale="log", yscale="log")
     for row, line in zip(rows, ("-", "--", "-.", ":"), strict=False):
-        shown, colour = band(row.errors), method_colour(row.name)
+        shown = band(row.errors)
+        colour = method_colour(row.name)
         axes.fill_between(row.iterations, shown.low, shown.high, color=colour, alpha=0.2, linewidth=0)
         label = f"{row.method}, {row.conditions}"
         axes.plot(row.iterations, shown.mean, color=colour, linestyle=line, label=label)

@@ -83,8 +83,10 @@ def _read(path: Path) -> Trace:
             raise UserError(
                 f"{path}: is {run.status.state.text}, but a mean over trials needs all of them; see `areabench show`"
             )
-        index, metrics = run.snapshot_index, run.metrics_array
-        distance, loss = metrics["squared_distance"], metrics["average_loss"]
+        index = run.snapshot_index
+        metrics = run.metrics_array
+        distance = metrics["squared_distance"]
+        loss = metrics["average_loss"]
         return Trace(run.experiment, index["event"], distance, loss, np.asarray(run.models, dtype=np.float64))
 
 
@@ -98,8 +100,10 @@ class Gaps:
 
 def gaps_and_bounds(point: Point) -> Gaps:
     """The gaps of one point; each trial has a problem, and so a bound, of its own."""
-    gaps, bounds = [], []
-    events, M = event_probabilities(point.experiment, point.rates), point.experiment.clients.local_steps
+    gaps = []
+    bounds = []
+    events = event_probabilities(point.experiment, point.rates)
+    M = point.experiment.clients.local_steps
     for trial, trace in enumerate(point.traces):
         problem = point.problem(trial)
         if not is_lipschitz(problem):

@@ -54,7 +54,8 @@ class Curve:
 
 def theorem1_curve(point: Point) -> Curve:
     """E|x_s,K - x*|² over K for one point of the sweep; snapshots are compared at equal times, at their mean K."""
-    experiment, problem = point.experiment, point.problem()
+    experiment = point.experiment
+    problem = point.problem()
     if not is_smooth(problem):
         raise misfit(experiment, f"of smooth, strongly convex problems (quadratic), not {experiment.problem.name}")
     events = event_probabilities(experiment, point.rates)
@@ -64,7 +65,8 @@ def theorem1_curve(point: Point) -> Curve:
     values = np.array([trace.squared_distance[:shortest] for trace in point.traces])
     d = setting.sent.d
     chosen = spaced(iterations[1:] + d, _POINTS) + 1
-    iterations, values = iterations[chosen], values[:, chosen]
+    iterations = iterations[chosen]
+    values = values[:, chosen]
     counts = np.ceil(iterations).astype(int)
     first = int(np.searchsorted(iterations, FITTED_FROM * d))
     return Curve(
@@ -95,7 +97,8 @@ def theorem2_curves(points: list[Point]) -> list[Curve]:
 def _theorem2_curve(title: str, points: list[Point]) -> Curve:
     iterations = np.array([float(point.traces[0].iterations[-1]) for point in points])
     gaps = [gaps_and_bounds(point) for point in points]
-    values, bound = np.array([each.measured for each in gaps]).T, np.array([each.bounds.mean() for each in gaps])
+    values = np.array([each.measured for each in gaps]).T
+    bound = np.array([each.bounds.mean() for each in gaps])
     return Curve(title, iterations, 0.0, values, bound, None, 0, fit_slope(iterations, values))
 
 

@@ -67,7 +67,8 @@ def _server_rates(rates: Floats, points: Sequence[Point]) -> ServerRates:
     best = best_server_rate(rates).rate
     factors = np.array([_aggregation_rate(point) / best for point in points])
     gaps = [gaps_and_bounds(point) for point in points]
-    measured, bounds = np.array([each.measured for each in gaps]).T, np.array([each.bounds.mean() for each in gaps])
+    measured = np.array([each.measured for each in gaps]).T
+    bounds = np.array([each.bounds.mean() for each in gaps])
     return ServerRates(rates_in_words(points[0]), best, factors, measured, bounds)
 
 

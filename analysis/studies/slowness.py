@@ -40,7 +40,8 @@ def final_distances(point: Point) -> Floats:
 
 def theorem1_bound(point: Point) -> float:
     """Theorem 1's bound at the end, by the proof's recursion."""
-    problem, events = point.problem(), event_probabilities(point.experiment, point.rates)
+    problem = point.problem()
+    events = event_probabilities(point.experiment, point.rates)
     if not is_smooth(problem):
         raise misfit(point.experiment, f"of smooth, strongly convex problems, not {point.experiment.problem.name}")
     setting = Setting(smooth_constants(problem), events, point.experiment.clients.local_steps, start_distance(problem))

@@ -28,9 +28,15 @@ class RateTerms:
 
 def rate_terms(setting: Setting, iterations: int) -> RateTerms:
     """The terms corrected: L/gamma, sigma/gamma, q_bar + 1/p_s for q_bar, p_min for its root in the third, no kappa."""
-    constants, events, K, M = setting.constants, setting.probabilities, iterations, setting.local_steps
-    L, sigma, zeta = constants.L / constants.gamma, constants.sigma / constants.gamma, constants.zeta
-    p, q = events.minimum, events.mean_inverse + 1 / events.server
+    constants = setting.constants
+    events = setting.probabilities
+    K = iterations
+    M = setting.local_steps
+    L = constants.L / constants.gamma
+    sigma = constants.sigma / constants.gamma
+    zeta = constants.zeta
+    p = events.minimum
+    q = events.mean_inverse + 1 / events.server
     return RateTerms(
         noise=events.server_ratio * sigma**2 / (p * M * K),
         synchronization_noise=events.server_ratio * math.sqrt(q / M) * L * sigma * zeta / (p * K**1.5),

@@ -89,7 +89,8 @@ def summary(times_ms: Sequence[Sequence[float]]) -> str:
     all_ms = [each for one in times_ms for each in one]
     if not all_ms:
         return "no"
-    count, tries = sum(bool(one) for one in times_ms), len(times_ms)
+    count = sum(bool(one) for one in times_ms)
+    tries = len(times_ms)
     among = f", in {count} of {tries}" if count < tries else ""
     return f"{_ms(statistics.median(all_ms))} ({_ms(min(all_ms))}–{_ms(max(all_ms))}{among})"
 
@@ -106,8 +107,10 @@ def _codes(codes: Counter[int]) -> str:
     return ", ".join(str(code) if len(codes) == 1 else f"{code} ({count})" for code, count in sorted(codes.items()))
 
 
-RANKS, VICTIM = 4, 2
-_START_LIMIT_S, _END_LIMIT_S = 60.0, 5.0
+RANKS = 4
+VICTIM = 2
+_START_LIMIT_S = 60.0
+_END_LIMIT_S = 5.0
 _BETWEEN_S = 0.3  # from one Ctrl-C to the next
 _PROGRAM = Path(__file__).with_name("launcher_rank.py")
 _ALONE = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -139,7 +139,9 @@ def mpirun_of(python: Path) -> Launcher:
 
 def measure_launch(python: Path, launch: Launch, folder: Path) -> Report:
     """Start the ranks, wait for their report."""
-    plan, output, mpirun = folder / "launch.json", folder / "report.json", mpirun_of(python)
+    plan = folder / "launch.json"
+    output = folder / "report.json"
+    mpirun = mpirun_of(python)
     plan.write_text(json.dumps(asdict(launch)), encoding="utf-8")
     output.unlink(missing_ok=True)
     ranks = [mpirun.path, *launcher_flags(mpirun), "-n", str(launch.clients + 1)]
@@ -167,7 +169,8 @@ def _run(command: Sequence[str], limit_s: float) -> None:
 
 def measure_mpi(python: Path, effort: Effort, folder: Path) -> list[Report]:
     """All launches of one MPI."""
-    yields, reports = bool(launcher_flags(mpirun_of(python))), []
+    yields = bool(launcher_flags(mpirun_of(python)))
+    reports = []
     for launch in plan_launches(effort, yields=yields):
         print(f"{python}: {launch.clients} clients, {launch.measuring_s:.0f} s", file=sys.stderr)
         try:

@@ -140,7 +140,8 @@ def write_data(folder: Path) -> None:
 
 def find_pythons(entrants: Iterable[Entrant], torch: str) -> tuple[dict[str, Path], Failures]:
     """The Python of each entrant, and of those that cannot be installed the reason."""
-    pythons, failures = {}, {}
+    pythons = {}
+    failures = {}
     for entrant in entrants:
         try:
             needs = entrant.needs
@@ -283,7 +284,8 @@ def main() -> None:
     if not entrants:
         names = ", ".join(f'"{entrant.name}"' for entrant in ENTRANTS)
         raise UserError(f"--only {' '.join(arguments.only)}: none of {names}")
-    load_before, effort = os.getloadavg()[0], QUICK if arguments.quick else FULL
+    load_before = os.getloadavg()[0]
+    effort = QUICK if arguments.quick else FULL
     pythons, missing = find_pythons(entrants, arguments.torch)
     (HOME / "data").mkdir(parents=True, exist_ok=True)
     write_data(HOME / "data")

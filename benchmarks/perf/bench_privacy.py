@@ -71,7 +71,8 @@ def mask_rows() -> list[tuple[str, ...]]:
     for bits in (32, 64):
         fixed = FixedPoint.of(Privacy(bits=bits))
         like, _ = fixed.encode(values)
-        stream, copied = MaskStream(bytes(32), like), np.empty_like(like)
+        stream = MaskStream(bytes(32), like)
+        copied = np.empty_like(like)
         keeper = MaskKeeper(lambda client: bytes([client]) * 32, 4, like, threshold=2)
         columns.append(
             [

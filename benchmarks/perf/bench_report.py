@@ -54,14 +54,17 @@ def measure() -> int:
     options = parser.parse_args()
     folder: Path = options.output
     folder.mkdir(parents=True, exist_ok=True)
-    sweep, page = folder / "bench.toml", folder / "report.html"
+    sweep = folder / "bench.toml"
+    page = folder / "report.html"
     sweep.write_text(SWEEP, encoding="utf-8")
     if exit_code := main(["sweep", str(sweep), "--output", str(folder / "runs"), "--trials", str(options.trials)]):
         return exit_code
-    begun_s, used_s = time.perf_counter(), time.process_time()
+    begun_s = time.perf_counter()
+    used_s = time.process_time()
     if exit_code := main(["report", str(folder / "runs"), "--output", str(page), "--force"]):
         return exit_code
-    elapsed_s, used_s = time.perf_counter() - begun_s, time.process_time() - used_s
+    elapsed_s = time.perf_counter() - begun_s
+    used_s = time.process_time() - used_s
     print(f"{elapsed_s:.1f} s, of which {used_s:.1f} s on a core; {page.stat().st_size / 1e6:.2f} MB")
     return 0
 

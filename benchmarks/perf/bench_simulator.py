@@ -97,7 +97,8 @@ def products_s(problem: LogisticProblem, lanes: int, steps: int) -> float:
     generator = np.random.default_rng(0)
     models = generator.random((lanes * classes, features), dtype=FLOAT32)
     inputs = generator.random((problem.settings.batch_size, features), dtype=FLOAT32)
-    scores, gradient = np.empty((len(models), len(inputs)), dtype=FLOAT32), np.empty_like(models)
+    scores = np.empty((len(models), len(inputs)), dtype=FLOAT32)
+    gradient = np.empty_like(models)
 
     def loop() -> None:
         for _ in range(steps):
@@ -109,7 +110,8 @@ def products_s(problem: LogisticProblem, lanes: int, steps: int) -> float:
 
 def wide_step_s(problem: LogisticProblem, step_sizes: Sequence[float], steps: int) -> float:
     """Seconds per lane of one wide local step, in rounds of the problem's M steps from the starting point."""
-    local, rates = problem.local(0), np.array(step_sizes)
+    local = problem.local(0)
+    rates = np.array(step_sizes)
     models = np.repeat(problem.start()[None], len(rates), axis=0)
     rounds = max(1, steps // problem.local_steps)
 
@@ -155,10 +157,13 @@ def measure_pass(folder: Path, sizes: Sizes, measured: tuple[int, float, float])
     """A pass of all lanes, alternating with its local steps alone and with the bare products."""
     local_steps, horizon_s, interval_s = measured
     experiments = lane_experiments(sizes, measured)
-    scenario, lanes = build_scenario(experiments[0], folder), len(experiments)
+    scenario = build_scenario(experiments[0], folder)
+    lanes = len(experiments)
     step_problem = logistic(build_scenario(lane_experiments(sizes, (50, horizon_s, interval_s))[0], folder))
     rates = [experiment.method.step_size for experiment in experiments]
-    bare_s, step_s, whole_s = [], [], []
+    bare_s = []
+    step_s = []
+    whole_s = []
     for _ in range(sizes.turns):
         bare_s.append(products_s(step_problem, lanes, sizes.bare_steps))
         step_s.append(wide_step_s(step_problem, rates, sizes.bare_steps // 5))
@@ -224,7 +229,8 @@ class TimedLocal:
     """A client's objective with a stopwatch around it; all clients share one stopwatch."""
 
     def __init__(self, local: LocalLogistic, spent_s: list[float]) -> None:
-        self._local, self._spent_s = local, spent_s
+        self._local = local
+        self._spent_s = spent_s
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """The client's round, timed."""
@@ -264,8 +270,10 @@ def bare_step_s(problem: LogisticProblem, steps: int) -> float:
 
 def play_run(scenario: Scenario, folder: Path) -> tuple[float, int]:
     """Seconds and updates of one run with its run file, without evaluation."""
-    problem, experiment = scenario.problem, scenario.experiment
-    size, record = (problem.dimension, problem.dtype), experiment.record
+    problem = scenario.problem
+    experiment = scenario.experiment
+    size = (problem.dimension, problem.dtype)
+    record = experiment.record
     recorder = Recorder(folder / "run.h5", to_toml(experiment), *size, force=True, record=record)
     recorder.begin(gather_provenance("simulator", "", "", experiment.seed), scenario.client_table())
     begun_s = time.perf_counter()
@@ -286,7 +294,10 @@ def local_share(scenario: Scenario, folder: Path) -> float:
 def measure_run(folder: Path, sizes: Sizes, settings: Sequence[str] = ()) -> RunCost:
     """One run of the paper's first table, alternating with the bare gradient."""
     scenario = build_scenario(load_experiment(PAPER, (*settings, f"stop.horizon_s={sizes.run_horizon_s}")), folder)
-    bare_s, whole_s, shares, updates = [], [], [], 0
+    bare_s = []
+    whole_s = []
+    shares = []
+    updates = 0
     for _ in range(sizes.turns):
         bare_s.append(bare_step_s(logistic(scenario), sizes.bare_steps))
         run_s, updates = play_run(scenario, folder)

@@ -136,7 +136,8 @@ def claim(experiments: Sequence[Experiment], costs: Sequence[Cost]) -> str:
         verdict = "yes" if cost.peak_bytes < CLAIM_BYTES else "no"
         name = method_label(experiment.method.name)
         rows.append((name, f"{cost.updates:,}", f"{cost.run_s:.1f}", megabytes(cost.peak_bytes), verdict))
-    count, parameters = experiments[0].clients.count, dimension(experiments[0])
+    count = experiments[0].clients.count
+    parameters = dimension(experiments[0])
     title = f"## {count:,} clients on the paper's problem: MNIST, non-IID, {parameters:,} parameters, M = 1, Delta = 4"
     words = "As `areabench simulate` runs it, with run file, event log and the evaluation of the last model."
     return f"{title}\n\n{words}\n\n{markdown_table(rows)}"
@@ -161,7 +162,8 @@ def main() -> None:
     parser.add_argument("--memory-gb", type=float, default=8.0, help="leave out what has more models (default 8)")
     parser.add_argument("--output", type=Path, default=Path("runs/cost"), help="folder (default runs/cost)")
     arguments = parser.parse_args()
-    sizes, limit_bytes = QUICK if arguments.quick else Sizes(), 1e9 * arguments.memory_gb
+    sizes = QUICK if arguments.quick else Sizes()
+    limit_bytes = 1e9 * arguments.memory_gb
     try:
         run(sizes, limit_bytes, arguments.output)
     except UserError as error:

@@ -26,7 +26,8 @@ _LEAST_MB = 10.0  # models that take less are negligible beside the program itse
 
 def draw_files(measured: Sequence[Measured], folder: Path) -> list[Path]:
     """Write the figure as PNG and SVG."""
-    figure, paths = draw(measured), [folder / "cost.png", folder / "cost.svg"]
+    figure = draw(measured)
+    paths = [folder / "cost.png", folder / "cost.svg"]
     for path in paths:
         save(figure, path)
     return paths

@@ -142,7 +142,8 @@ def warm_up() -> Experiment:
 def _base(clients: int, local_steps: int = 1) -> Experiment:
     record = Record(snapshots="none", events=False)
     settings = Clients(count=clients, local_steps=local_steps)
-    stop, split = Stop(iterations=1), Iid()
+    stop = Stop(iterations=1)
+    split = Iid()
     return Experiment(clients=settings, method=METHODS[1], stop=stop, problem=Logistic(), split=split, record=record)
 
 
@@ -236,7 +237,8 @@ class Stopwatch:
 
 def measure_here(experiment: Experiment, cache: Path) -> Cost:
     """Simulate in this process, without run file and evaluation."""
-    begun_s, watch = time.process_time(), Stopwatch()
+    begun_s = time.process_time()
+    watch = Stopwatch()
     scenario = build_scenario(experiment, cache)
     status = checked(Simulator(scenario, LaneRecorder(1), watch).run())
     ended_s = time.process_time()

@@ -171,5 +171,6 @@ class Report:
 
 def report_from(values: dict[str, Any]) -> Report:
     """A report as JSON leaves it."""
-    cells, polls = [Measured(**cell) for cell in values["cells"]], [Polled(**poll) for poll in values["polls"]]
+    cells = [Measured(**cell) for cell in values["cells"]]
+    polls = [Polled(**poll) for poll in values["polls"]]
     return Report(values["library"], cells, polls)

@@ -87,7 +87,8 @@ class Sleeper:
 
     def __call__(self, requests: Sequence[MPI.Request]) -> None:
         """Wait for all of them."""
-        begun_s, pause_s = time.perf_counter(), max(_SHORTEST_S, 0.5 * self._last_s)
+        begun_s = time.perf_counter()
+        pause_s = max(_SHORTEST_S, 0.5 * self._last_s)
         while not MPI.Request.Testall(requests):
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _LONGEST_S)
@@ -135,7 +136,8 @@ def serve_bare(comm: MPI.Comm, piece: Piece, wait: str) -> int:
 
 
 def _echo(receives: list[MPI.Prequest], sends: list[MPI.Prequest], poll: Poll, duration_s: float) -> int:
-    count, end_s = 0, time.perf_counter() + duration_s
+    count = 0
+    end_s = time.perf_counter() + duration_s
     while time.perf_counter() < end_s:
         for slot in (done := poll(receives) or ()):
             sends[slot].Wait()  # already complete: the client has answered
@@ -163,10 +165,13 @@ def _dismiss(receives: list[MPI.Prequest], sends: list[MPI.Prequest], outgoing: 
 
 def work_bare(comm: MPI.Comm, size: int, wait: str) -> None:
     """A client's rank: answer until told to stop."""
-    incoming, outgoing = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+    incoming = np.zeros(size, np.uint8)
+    outgoing = np.zeros(size, np.uint8)
     flag = incoming.data
-    receive, send = comm.Recv_init(incoming, source=0, tag=_TAG), comm.Send_init(outgoing, dest=0, tag=_TAG)
-    both, wait_for = [receive, send], WAITS[wait]
+    receive = comm.Recv_init(incoming, source=0, tag=_TAG)
+    send = comm.Send_init(outgoing, dest=0, tag=_TAG)
+    both = [receive, send]
+    wait_for = WAITS[wait]
     receive.Start()
     wait_for([receive])
     while flag[0] == _GO:
@@ -182,10 +187,12 @@ def work_bare(comm: MPI.Comm, size: int, wait: str) -> None:
 class IdleClient:
     """A client that computes nothing."""
 
-    trains, flags = True, 0
+    trains = True
+    flags = 0
 
     def __init__(self, dimension: int) -> None:
-        self.round, self._payload = 0, np.zeros(dimension, DTYPE)
+        self.round = 0
+        self._payload = np.zeros(dimension, DTYPE)
 
     def work(self, _order: Order) -> Vector:
         """The same payload for every order."""
@@ -218,7 +225,8 @@ def _open_server(world: World, piece: Piece) -> MpiServerLink:
 
 def _work(world: World, piece: Piece) -> None:
     """A client's rank, from the barrier to the stop."""
-    number, client = world.rank - 1, IdleClient(piece.dimension)
+    number = world.rank - 1
+    client = IdleClient(piece.dimension)
     link = MpiWorkerLink(world, [number], shapes_of(piece))
     hosted = HostedClient(client, begin_at_once)  # type: ignore[arg-type]  # all that the loop uses of a client
     world.together(lambda: None)
@@ -234,13 +242,16 @@ def bare_clients(style: str) -> Wire:
     wait_for = WAITS[STYLES[style].client]
 
     def work(world: World, piece: Piece) -> None:
-        number, comm = world.rank - 1, world.comm
+        number = world.rank - 1
+        comm = world.comm
         model = np.empty(piece.dimension, DTYPE)
-        incoming, outgoing = MessageBuffer(model), MessageBuffer(model)
+        incoming = MessageBuffer(model)
+        outgoing = MessageBuffer(model)
         receive = comm.Recv_init(incoming.whole, source=0, tag=Tag.ORDER)
         send = comm.Send_init(outgoing.whole, dest=0, tag=Tag.UPDATE)
         pack_update(outgoing.header, UpdateHeader(number, 0, 0), piece.dimension * DTYPE.itemsize)
-        both, flags = [receive, send], incoming.header[2:3]
+        both = [receive, send]
+        flags = incoming.header[2:3]
         receive.Start()
         world.together(lambda: None)
         wait_for([receive])
@@ -276,7 +287,8 @@ def play_polls(world: World, clients: int) -> Polled:
 
 def measure_polls(link: MpiServerLink, piece: Piece, world: World) -> Polled:
     """Give one client after the other an order, and time every poll until its update is here."""
-    model, times_s = np.zeros(piece.dimension, DTYPE), (list[float](), list[float]())
+    model = np.zeros(piece.dimension, DTYPE)
+    times_s = (list[float](), list[float]())
     world.together(lambda: None)
     for turn in range(_POLLS):
         link.order(Order(turn % piece.clients, model, 1.0, 0, 0))
@@ -303,8 +315,12 @@ class EchoConductor:
     service_s = 0.0
 
     def __init__(self, piece: Piece, link: ServerLink) -> None:
-        self.updates, self.horizon_s, self.next_check_s = 0, piece.duration_s, piece.duration_s
-        self._link, self._clients, self._model = link, piece.clients, np.zeros(piece.dimension, DTYPE)
+        self.updates = 0
+        self.horizon_s = piece.duration_s
+        self.next_check_s = piece.duration_s
+        self._link = link
+        self._clients = piece.clients
+        self._model = np.zeros(piece.dimension, DTYPE)
 
     def start(self) -> None:
         """Send the model to everybody."""
@@ -350,7 +366,8 @@ def idle_scenario(piece: Piece, *, record: Record) -> Scenario:
         problem=Quadratic(dimension=piece.dimension), record=record,
     )  # fmt: skip
     problem = cast(Problem, SizedProblem(piece.dimension))
-    start, ones = np.zeros(piece.dimension, DTYPE), np.ones(piece.clients)
+    start = np.zeros(piece.dimension, DTYPE)
+    ones = np.ones(piece.clients)
     return Scenario(experiment, problem, area(piece.clients), start, ones, ones.astype(np.int64), None)
 
 
@@ -370,7 +387,8 @@ def build_server(
     scenario = idle_scenario(piece, record=Record(events=whole, snapshots="grid" if whole else "none"))
     recorder = cast(Recorder, IdleRecorder(1))
     if whole:
-        text, record = to_toml(scenario.experiment), scenario.experiment.record
+        text = to_toml(scenario.experiment)
+        record = scenario.experiment.record
         recorder = Recorder(folder / "run.h5", text, piece.dimension, DTYPE, force=True, record=record)
         recorder.begin(gather_provenance("mpi", "", "", 0), scenario.client_table())
     monitors = RunMonitors(NoTarget(), lambda _time_s, _updates: None)
@@ -431,7 +449,8 @@ class MachineClock:
     """The share of this machine's cores that other processes have used since it was made."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._begun = world, (time.perf_counter(), _busy_s(), _own_s())
+        self._world = world
+        self._begun = (time.perf_counter(), _busy_s(), _own_s())
 
     def others(self) -> float:
         """The share on rank 0; NaN where the system does not report it."""
@@ -459,7 +478,8 @@ def _busy_s() -> float:
 
 def main() -> None:
     """Fill the cells of a launch; rank 0 writes the report."""
-    plan, output = Path(sys.argv[1]), Path(sys.argv[2])
+    plan = Path(sys.argv[1])
+    output = Path(sys.argv[2])
     launch = launch_from(json.loads(plan.read_text(encoding="utf-8")))
     sharpen_sleep()
     world = World()

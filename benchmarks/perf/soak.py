@@ -82,7 +82,8 @@ def _draw_latency(axes: Axes, soak: Soak) -> None:
     label_axes(axes, "time in minutes", "ms")
 
 
-SAMPLE_EVERY_S, FEWEST_SAMPLES = 10.0, 20
+SAMPLE_EVERY_S = 10.0
+FEWEST_SAMPLES = 20
 SNAPSHOT_EVERY_S = 10.0
 STARTING_S = 180.0  # until the run file exists
 ENDING_S = 600.0  # for stopping, evaluating and diagnosing
@@ -160,7 +161,8 @@ def plan_of(folder: Path) -> Plan:
     """What was run in a folder, as its run file says."""
     path = Plan(0.0, 0, 0.0, 0, folder).run_file
     with open_run(path) as run:
-        experiment, ranks = run.experiment, run.provenance.ranks
+        experiment = run.experiment
+        ranks = run.provenance.ranks
     assert experiment.stop.horizon_s is not None
     assert isinstance(experiment.rates, UniformRates)
     clients = experiment.clients.count
@@ -246,7 +248,8 @@ def main() -> int:
     parser.add_argument("--read", action="store_true", help="run nothing: write the page again from the folder")
     options = parser.parse_args()
     if options.read:
-        plan, code = plan_of(options.folder), 0
+        plan = plan_of(options.folder)
+        code = 0
     else:
         ranks = options.ranks or options.clients + 1
         plan = Plan(options.minutes, options.clients, options.rate, ranks, options.folder)

@@ -97,7 +97,8 @@ def linearity(series: Series) -> tuple[float, float]:
     if len(series.time_s) < 2:
         return math.nan, math.nan
     line = np.polynomial.Polynomial.fit(series.time_s, series.value, 1)(series.time_s)
-    residual, spread = series.value - line, series.value - series.value.mean()
+    residual = series.value - line
+    spread = series.value - series.value.mean()
     growth = max(float(np.ptp(series.value)), 1.0)
     return 1 - float((residual**2).sum() / max((spread**2).sum(), 1e-9)), float(np.abs(residual).max()) / growth
 
@@ -165,7 +166,8 @@ def _borders(soak: Soak) -> list[float]:
 
 def _row(soak: Soak, begin_s: float, end_s: float) -> tuple[str, ...]:
     windows = [one for one in soak.windows if begin_s <= one.begin_s < end_s]
-    samples, taken_s = soak.samples, min(end_s, 60 * soak.minutes)
+    samples = soak.samples
+    taken_s = min(end_s, 60 * soak.minutes)
     others = [_latest(series, taken_s) for rank, series in samples.memory.items() if rank > 0]
     replies = (
         [f"{1e3 * median(one.reply_s[share] for one in windows):.2f}" for share in range(3)] if windows else [""] * 3

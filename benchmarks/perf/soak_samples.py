@@ -19,7 +19,9 @@ from areabench.runfile.reader import RunReader
 TOKEN = "AREABENCH_SOAK"
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _HEAD = ("time_s", "what", "rank", "bytes")
-FILE, CHECKPOINT, MEMORY = "file", "checkpoint", "memory"
+FILE = "file"
+CHECKPOINT = "checkpoint"
+MEMORY = "memory"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ class Sampler:
     """Writes samples to a CSV file; time counts from its creation."""
 
     def __init__(self, path: Path, token: str, run_file: Path) -> None:
-        self._path, self._token, self._run_file = path, token, run_file
+        self._path = path
+        self._token = token
+        self._run_file = run_file
         self._begun_s = time.monotonic()
         self._path.write_text(",".join(_HEAD) + "\n", encoding="utf-8")
 
@@ -59,7 +63,8 @@ class Sampler:
 
     def sample(self) -> int:
         """Take one sample; returns the memory of all ranks together, in bytes."""
-        time_s, ranks = self.elapsed_s, self._memory_by_rank()
+        time_s = self.elapsed_s
+        ranks = self._memory_by_rank()
         rows = [(MEMORY, rank, size) for rank, size in sorted(ranks.items())]
         checkpoint = self._run_file.with_name(self._run_file.name + ".checkpoint")
         rows += [(what, -1, _size(path)) for what, path in ((FILE, self._run_file), (CHECKPOINT, checkpoint))]

@@ -61,7 +61,8 @@ def test_recording_does_not_change_the_run(method: dict[str, object]) -> None:
     assert run.steps == 6
     for number, sent in enumerate(run.messages):
         assert (sent.number, sent.step) == (number, number // 2)
-        batches, local = run.held(sent), run.scenario.problem.local(sent.client)
+        batches = run.held(sent)
+        local = run.scenario.problem.local(sent.client)
         local.skip(run.local_steps * sent.round)
         np.testing.assert_array_equal(local.descend(sent.sent, 0.1), sent.local)
         assert batches.shape == (2, 2)
@@ -117,13 +118,11 @@ def test_sums_determine_a_client_that_is_alone_in_its_steps() -> None:
 
 
 def test_closed_form_recovers_the_image_of_a_batch_of_one() -> None:
-    model, image, label, rate, nu = (
-        np.array([[0.5, -1.0, 2.0], [1.0, 0.0, -0.5]]),
-        np.array([0.25, 1.0, 0.5]),
-        1,
-        0.1,
-        0.01,
-    )
+    model = np.array([[0.5, -1.0, 2.0], [1.0, 0.0, -0.5]])
+    image = np.array([0.25, 1.0, 0.5])
+    label = 1
+    rate = 0.1
+    nu = 0.01
     scores = model @ image
     probabilities = np.exp(scores) / np.exp(scores).sum()
     gradient = np.outer(probabilities - np.array([0.0, 1.0]), image) + nu * model
@@ -154,7 +153,8 @@ def test_derivative_of_the_misfit(steps: int) -> None:
 
 def test_matching_finds_two_images_of_a_batch() -> None:
     generator = np.random.default_rng(1)
-    model, known = 0.1 * generator.standard_normal((4, 6)), LogisticRound(4, 0.0, 1, 2)
+    model = 0.1 * generator.standard_normal((4, 6))
+    known = LogisticRound(4, 0.0, 1, 2)
     held = Picture(generator.random((2, 6)), np.array([0, 2]))
     gradient = (softmax(held.images @ model.T) - np.eye(4)[held.labels]).T @ held.images / 2
     observation = Observation(gradient.ravel(), (message(model.ravel().tolist()),), (1,), 1)
@@ -240,7 +240,8 @@ def test_something_is_learnt_where_images_or_labels_are_better_than_both_guesses
     found_db: float, found_share: float, learnt: bool
 ) -> None:
     held = Picture(np.zeros((1, 1)), np.array([0]))
-    mean, classes = Score(12.0, 0.1, held), Score(13.0, 0.6, held)
+    mean = Score(12.0, 0.1, held)
+    classes = Score(13.0, 0.6, held)
     attack = Attack(held, Score(found_db, found_share, held), mean, classes)
     assert Cell(Setting("logistic", 1, 1, 4), "area", "sum", (attack,) * 8).has_learnt == learnt
 

@@ -117,7 +117,9 @@ def test_in_range_is_judged_on_two_decimals() -> None:
 def test_half_ranges_are_never_zero_and_ranges_overlap_when_one_lies_in_the_other() -> None:
     assert half_range(Spread(0.39, 0.39, 0.39)) == pytest.approx(0.005)
     assert half_range(Spread(2.0, 1.0, 4.0)) == pytest.approx(1.5)
-    wide, inner, apart = Spread(2.0, 1.0, 4.0), Spread(2.0, 2.0, 2.0), Spread(5.0, 4.02, 6.0)
+    wide = Spread(2.0, 1.0, 4.0)
+    inner = Spread(2.0, 2.0, 2.0)
+    apart = Spread(5.0, 4.02, 6.0)
     pairs = [(wide, inner), (inner, wide), (wide, apart), (apart, wide)]
     assert [ranges_overlap(*pair) for pair in pairs] == [True, True, False, False]
 
@@ -287,7 +289,8 @@ def test_the_published_value_stands_beside_ours() -> None:
 def test_the_script_prints_each_form(
     form: str, has: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown, hidden = run(), run(Area(step_size=7.0))
+    shown = run()
+    hidden = run(Area(step_size=7.0))
     monkeypatch.setattr(paper_table, "open_finished", lambda folders: [sweep_of([shown, hidden])])
     assert paper_table.main(["runs", "--format", form]) == 0
     assert capsys.readouterr().out.count(has) == 1

@@ -194,7 +194,8 @@ def test_the_printed_horizon_has_a_count_and_columns_of_its_own() -> None:  # pu
 
 
 def test_rho_of_the_mean_curve() -> None:
-    low, high = run(AREA_100, 90.0, 1.0), run(AREA_100, 90.0, 1.0, seed=2)
+    low = run(AREA_100, 90.0, 1.0)
+    high = run(AREA_100, 90.0, 1.0, seed=2)
     high = replace(high, test_accuracy=np.array([10.0, 10.0, 79.0, 82.0, 90.0]))
     assert curve_rho(Cell((low, high), 2, 80.0)) == pytest.approx(0.75)
     assert math.isinf(curve_rho(Cell((replace(low, test_accuracy=np.full(5, 79.0)),), 1, 80.0)))
@@ -333,7 +334,8 @@ def test_redrawn_splits_stand_beside_the_counted_one() -> None:
 
 
 def test_trials_without_a_server_step_are_left_out_beside_all() -> None:
-    moved, stuck = result(SLOW, 0.5, 88.0, 0.60), result(replace(SLOW, seed=2), 2.0, 6.0, 5.0, steps=0)
+    moved = result(SLOW, 0.5, 88.0, 0.60)
+    stuck = result(replace(SLOW, seed=2), 2.0, 6.0, 5.0, steps=0)
     text = variants(moved, stuck)
     assert row(text, "S-FedAvg, 100, non-uniform") == [
         "87.76 (81.34 – 90.49)", "47.00 (6.00 – 88.00)", "**88.00 (88.00 – 88.00)**",

@@ -74,7 +74,8 @@ def experiment(method: str) -> Experiment:
 
 def point(method: str, *squared: float) -> Point:
     """One trial with snapshots at 0, 5, 10, ... iterations."""
-    own, distances = experiment(method), np.array(squared)
+    own = experiment(method)
+    distances = np.array(squared)
     return Point(own, (Trace(own, 5 * np.arange(len(squared)), distances, distances, np.zeros((len(squared), 2))),))
 
 

@@ -146,7 +146,9 @@ def test_places_moved_are_those_of_common_arrivals() -> None:
 def test_only_updates_that_were_used_are_arrivals() -> None:
     events = np.zeros(3, EVENT)
     events["kind"] = [Kind.UPDATE, Kind.STEP, Kind.DISCARDED]
-    events["client"], events["round"], events["time_s"] = [4, -1, 5], [7, -1, 8], [0.5, 0.5, 0.6]
+    events["client"] = [4, -1, 5]
+    events["round"] = [7, -1, 8]
+    events["time_s"] = [0.5, 0.5, 0.6]
     found = arrivals(events)
     assert (found.client.tolist(), found.round.tolist(), found.time_s.tolist()) == ([4], [7], [0.5])
 
@@ -318,7 +320,8 @@ def test_figure_shows_both_runs(simulated: Simulated, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from areabench.views.figures.runs import draw_comparison
 
-    first, second = simulated("a.h5"), late(simulated("b.h5"), 0.25)
+    first = simulated("a.h5")
+    second = late(simulated("b.h5"), 0.25)
     with open_run(first) as one, open_run(second) as other:
         figure = draw_comparison(one, other, compare_runs(one, other))
         updates = one.status.updates

@@ -72,7 +72,8 @@ def test_where_the_interval_is_student_s(sample: Sequence[float], within: float)
 
 
 def test_equal_trials_have_an_interval_of_one_point_and_one_trial_has_none() -> None:
-    equal, one = spread_of([3.0, 3.0, 3.0, 3.0, 3.0, math.nan]), spread_of([3.0])
+    equal = spread_of([3.0, 3.0, 3.0, 3.0, 3.0, math.nan])
+    one = spread_of([3.0])
     assert equal is not None
     assert one is not None
     assert (equal.low, equal.high) == (3.0, 3.0)

@@ -21,7 +21,8 @@ from matplotlib.patches import Rectangle
 from areabench.views.figures.targets import reached_words, time_to_target
 
 SLOW = (10.0, 20.0, 30.0)  # percent at 0, 1 and 2 s: never 80
-AT_1, AT_2 = (10.0, 85.0, 80.0), (10.0, 50.0, 80.0)
+AT_1 = (10.0, 85.0, 80.0)
+AT_2 = (10.0, 50.0, 80.0)
 
 
 def ended_at(end_s: float, state: State) -> Result:
@@ -29,7 +30,9 @@ def ended_at(end_s: float, state: State) -> Result:
     return replace(result(accuracy=SLOW), status=Status(state, "", end_s, 4, 0, 2))
 
 
-FIRST, SECOND, NEVER = result(accuracy=AT_1), result(accuracy=AT_2), result(accuracy=SLOW)
+FIRST = result(accuracy=AT_1)
+SECOND = result(accuracy=AT_2)
+NEVER = result(accuracy=SLOW)
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,8 @@ def test_the_longest_pass_comes_first(tmp_path: Path) -> None:
 
 def test_errors_of_writing_are_distinguished_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = experiments(plan_of(BASE))
-    attempted, around = Pass((Task(one, tmp_path / "a.h5"),)), cast(Any, None)
+    attempted = Pass((Task(one, tmp_path / "a.h5"),))
+    around = cast(Any, None)
     for error, hopeless in ((WriteFailure("full"), True), (RunFailure("too many"), False), (ValueError("no"), False)):
         monkeypatch.setattr("areabench.sweeps.pool.simulate_together", Mock(side_effect=error))
         outcome = _attempt(attempted, around)

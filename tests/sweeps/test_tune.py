@@ -147,7 +147,8 @@ def trial(accuracy: float, reached_s: float = math.inf) -> Result:
 
 
 def test_by_time_a_setting_that_more_trials_reach_the_target_with_is_better() -> None:
-    often, fast = [trial(85.0), trial(85.0)], [trial(85.0, 0.0), trial(70.0)]
+    often = [trial(85.0), trial(85.0)]
+    fast = [trial(85.0, 0.0), trial(70.0)]
     assert score_of(often, "time", 80.0) < score_of(fast, "time", 80.0)
     assert score_of(fast, "time", 60.0) < score_of(often, "time", 60.0)
 
@@ -160,7 +161,8 @@ def choose_by_time(among: tuple[float, ...]) -> tuple[set[float], tuple[str, ...
     for member in expand(file):
         assert member.experiment is not None
         assert isinstance(member.experiment.method, Area | FedBuff)
-        size, seed = member.experiment.method.step_size, member.experiment.seed
+        size = member.experiment.method.step_size
+        seed = member.experiment.seed
         accuracies = [10.0, 90.0 if size == 0.1 else 10.0, 90.0]
         # of the trials with these step sizes, that of the first seed diverges
         state = State.DIVERGED if seed == 3 and size in among else State.DONE

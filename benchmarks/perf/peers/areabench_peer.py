@@ -60,7 +60,8 @@ snapshots = "none"
 
 def write_experiment(plan: Plan, rate: float, stop: str) -> Path:
     """The experiment file; the run file gets the event log and the last model."""
-    path, problem = Path(plan.folder) / "peer.toml", TORCH_GRADIENT if "torch" in sys.argv[2:] else OWN_GRADIENT
+    path = Path(plan.folder) / "peer.toml"
+    problem = TORCH_GRADIENT if "torch" in sys.argv[2:] else OWN_GRADIENT
     text = EXPERIMENT.format(plan=plan, problem=problem, batch=BATCH, rate=rate, stop=stop)
     path.write_text(text, encoding="utf-8")
     return path
@@ -70,7 +71,8 @@ def simulated(plan: Plan, updates: int) -> Report:
     """One run in virtual time with its run file; setting it up does not count."""
     stop = f"iterations = {updates + updates // plan.buffer}"
     experiment = load_experiment(write_experiment(plan, 10.0, stop))
-    scenario, output = build_scenario(experiment, Path(plan.data)), Path(plan.folder) / "simulated.h5"
+    scenario = build_scenario(experiment, Path(plan.data))
+    output = Path(plan.folder) / "simulated.h5"
     recorder = begin_recording(scenario, output)
     begun_s = time.perf_counter()
     Simulator(scenario, recorder, lambda _time_s, _updates: None).run()
@@ -81,8 +83,10 @@ def simulated(plan: Plan, updates: int) -> Report:
 
 def begin_recording(scenario: Scenario, output: Path) -> Recorder:
     """The run file of a simulated run."""
-    problem, experiment = scenario.problem, scenario.experiment
-    size, text = (problem.dimension, problem.dtype), to_toml(experiment)
+    problem = scenario.problem
+    experiment = scenario.experiment
+    size = (problem.dimension, problem.dtype)
+    text = to_toml(experiment)
     recorder = Recorder(output, text, *size, force=True, record=experiment.record)
     recorder.begin(gather_provenance("simulator", "", "", experiment.seed), scenario.client_table())
     return recorder
@@ -114,7 +118,8 @@ def report_of(plan: Plan, output: Path, since_s: float, seconds: float | None = 
     updates = events[(events["kind"] == Kind.UPDATE) & (events["time_s"] >= since_s)]
     if seconds is None:
         times_s = updates["time_s"]
-        updates, seconds = updates[1:], float(times_s[-1] - times_s[0])
+        updates = updates[1:]
+        seconds = float(times_s[-1] - times_s[0])
     return checked(Report(len(updates), int(updates["local_steps"].sum()), seconds), plan)
 
 

@@ -25,8 +25,11 @@ class Needs:
 
 def make_environment(home: Path, needs: Needs, torch: str) -> Path:
     """The Python of the environment; UserError, with the reason, where it cannot be made."""
-    folder, home = home.resolve() / needs.folder, home.resolve()
-    python, stamp, text = folder / "bin" / "python", folder / "installed", f"{torch} {needs.requirement}\n"
+    folder = home.resolve() / needs.folder
+    home = home.resolve()
+    python = folder / "bin" / "python"
+    stamp = folder / "installed"
+    text = f"{torch} {needs.requirement}\n"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == text:
         return python
     print(f"installing {needs.requirement} into {folder}", file=sys.stderr)
@@ -44,7 +47,8 @@ def make_environment(home: Path, needs: Needs, torch: str) -> Path:
 
 def _install_torch(home: Path, python: Path, torch: str) -> Path:
     """The folder of the torch that all environments share; what torch needs is in each of them."""
-    folder, stamp = home / "torch", home / "torch" / "installed"
+    folder = home / "torch"
+    stamp = home / "torch" / "installed"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != torch:
         _pip(python, "--no-deps", "--upgrade", "--target", str(folder), torch)
         stamp.write_text(torch, encoding="utf-8")

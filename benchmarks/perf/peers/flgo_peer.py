@@ -47,7 +47,8 @@ def measure(plan: Plan) -> Report:
     flgo.gen_task_by_(benchmark, IIDPartitioner(num_clients=plan.clients), "task")
     # Subsets of current torch must have this method, which the last FLGo has not.
     FromDatasetPipe.TaskDataset.__getitems__ = lambda data, rows: [data[row] for row in rows]
-    window, updates = Window(plan, 2 * plan.buffer), 0
+    window = Window(plan, 2 * plan.buffer)
+    updates = 0
 
     class Server(fedbuff.Server):
         """FLGo's server, which counts the updates it is given."""

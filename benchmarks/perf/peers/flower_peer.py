@@ -20,7 +20,8 @@ def client_app(plan: Plan) -> ClientApp:
     @app.train()
     def answer(message: Message, context: Context) -> Message:
         data = client_samples(plan)[int(context.node_config["partition-id"])]
-        model, before = Logistic(), Logistic.steps
+        model = Logistic()
+        before = Logistic.steps
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         train(model, data, plan.local_steps)
         metrics = MetricRecord({"num-examples": BATCH * plan.local_steps, "steps": Logistic.steps - before})
@@ -35,7 +36,8 @@ def server_app(plan: Plan, window: Window) -> ServerApp:
 
     @app.main()
     def serve(grid: Grid, _context: Context) -> None:
-        strategy, arrays = FedAvg(min_available_nodes=plan.clients), ArrayRecord(Logistic().state_dict())
+        strategy = FedAvg(min_available_nodes=plan.clients)
+        arrays = ArrayRecord(Logistic().state_dict())
         rounds = updates = local_steps = 0
         while not window.is_over:
             rounds += 1

@@ -64,7 +64,9 @@ def train(model: nn.Module, data: TensorDataset, steps: int) -> None:
 
 def measure(plan: Plan) -> Report:
     """One client after the other makes its local steps; nothing is sent or averaged."""
-    clients, model, updates = client_samples(plan), Logistic(), 0
+    clients = client_samples(plan)
+    model = Logistic()
+    updates = 0
     window = Window(plan, plan.clients)
     while not window.is_over:
         train(model, clients[updates % plan.clients], plan.local_steps)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 BATCH = 32
-FEATURES, CLASSES = 784, 10
+FEATURES = 784
+CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Window:
     """The timed part of a run: from the first moment after `warm_up` updates to the first after `window_s` seconds."""
 
     def __init__(self, plan: Plan, warm_up: int) -> None:
-        self._plan, self._warm_up = plan, warm_up
+        self._plan = plan
+        self._warm_up = warm_up
         self._first: Mark | None = None
         self._last: Mark | None = None
 

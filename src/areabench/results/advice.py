@@ -224,7 +224,8 @@ def _findings1(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
     sigma = zeta = closed = recursive = math.nan
     if is_smooth(problem) and subject.solved:
         smooth = smooth_constants(problem)
-        sigma, zeta = smooth.sigma, smooth.zeta
+        sigma = smooth.sigma
+        zeta = smooth.zeta
         setting = Setting(
             smooth,
             subject.probabilities,

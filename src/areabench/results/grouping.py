@@ -104,7 +104,8 @@ class Comparison:
     @property
     def caption(self) -> str:
         """Number of clients, local steps, split, horizon, trials, and what else distinguishes it from others."""
-        clients, stop = self.experiment.clients, self.experiment.stop
+        clients = self.experiment.clients
+        stop = self.experiment.stop
         horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
         said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
         others = [f"{key} = {value}" for key, value in self.differences if not key.startswith(said)]
@@ -115,7 +116,8 @@ class Comparison:
     def trial_count(self) -> str:
         """How many trials the cells have, in words."""
         counts = [len(cell.results) for cell in self.cells] or [0]
-        least, most = min(counts), max(counts)
+        least = min(counts)
+        most = max(counts)
         number = f"{least}" if least == most else f"{least} to {most}"
         return f"{number} trial{'' if most == 1 else 's'}"
 

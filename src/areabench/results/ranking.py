@@ -96,7 +96,8 @@ def _mean(cell: Cell, quality: RankedQuality) -> float:
 
 def _difference(cell: Cell, best: Cell, quality: RankedQuality) -> PairedDifference | None:
     """Over the seeds that both have; None where there are fewer than two."""
-    first, second = values_of(cell, quality), values_of(best, quality)
+    first = values_of(cell, quality)
+    second = values_of(best, quality)
     seeds = sorted(first.keys() & second.keys())
     if len(seeds) < 2:
         return None

@@ -106,7 +106,8 @@ def read_result(path: Path) -> Result:
     """Read one run file."""
     with open_run(path) as run:
         events = run.events_array if run.experiment.record.events else None
-        metrics, index = run.metrics_array, run.snapshot_index
+        metrics = run.metrics_array
+        index = run.snapshot_index
         return _result(path, run.experiment, run.status, metrics, index, run.staleness, run.served, events)
 
 
