@@ -129,17 +129,17 @@ def time_shifts(first: Arrivals, second: Arrivals) -> tuple[Floats, Floats]:
 
 def shift_of(time_s: Floats, shift_s: Floats) -> Shift:
     """Quantiles, and the straight line that fits best; NaN where all arrivals are at one time."""
-    variance = time_s.var() if len(time_s) else 0.0
-    if not variance:
+    if not len(time_s) or not time_s.var():
         return Shift(quantiles(shift_s), math.nan, math.nan)
-    slope = float(((time_s - time_s.mean()) * shift_s).mean() / variance)
+    slope = float(((time_s - time_s.mean()) * shift_s).mean() / time_s.var())
     return Shift(quantiles(shift_s), float(shift_s.mean() - slope * time_s.mean()), 100.0 * slope)
 
 
 def quantiles(values: NDArray[Any]) -> Quantiles:
     """The three percentiles; NaN without values."""
-    found = np.percentile(values, (50, 95, 99)).tolist() if len(values) else [math.nan] * 3
-    return Quantiles(*found)
+    if not len(values):
+        return Quantiles(math.nan, math.nan, math.nan)
+    return Quantiles(*np.percentile(values, (50, 95, 99)).tolist())
 
 
 # Keys that change what is kept, how long a second lasts or where modules are, not what happens.
@@ -252,8 +252,9 @@ def pair(first: float, second: float) -> Pair:
     """Both, and the difference in per cent of the first; 0 where they are equal."""
     if first == second:
         return Pair(first, second, 0.0)
-    percent = 100.0 * (second - first) / abs(first) if first else math.copysign(math.inf, second)
-    return Pair(first, second, percent)
+    if not first:
+        return Pair(first, second, math.copysign(math.inf, second))
+    return Pair(first, second, 100.0 * (second - first) / abs(first))
 
 
 def is_within(pair: Pair, percent: float) -> bool:
@@ -266,7 +267,9 @@ def is_within(pair: Pair, percent: float) -> bool:
 
 def mean_of_counts(counts: Integers) -> float:
     """Mean of a histogram over 0, 1, 2, ...; NaN where it is empty."""
-    return float(np.arange(len(counts)) @ counts / counts.sum()) if counts.any() else math.nan
+    if not counts.any():
+        return math.nan
+    return float(np.arange(len(counts)) @ counts / counts.sum())
 
 
 def histogram_distance(first: Integers, second: Integers) -> float:

@@ -66,8 +66,12 @@ class Entry:
         """
 
         def demerit(cell: Cell) -> tuple[bool, float, float, float]:
-            accuracy = cell.accuracy.mean if cell.accuracy else -math.inf
-            loss = cell.loss.mean if cell.loss else math.inf
+            accuracy = -math.inf
+            if cell.accuracy is not None:
+                accuracy = cell.accuracy.mean
+            loss = math.inf
+            if cell.loss is not None:
+                loss = cell.loss.mean
             return not cell.is_eligible, cell.diverged / len(cell.results), -accuracy, loss
 
         if self.method.name in wanted:
@@ -106,7 +110,10 @@ class Comparison:
         """Number of clients, local steps, split, horizon, trials, and what else distinguishes it from others."""
         clients = self.experiment.clients
         stop = self.experiment.stop
-        horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
+        if stop.horizon_s is not None:
+            horizon = f"horizon {stop.horizon_s:g} s"
+        else:
+            horizon = f"{stop.iterations:,} iterations"
         said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
         others = [f"{key} = {value}" for key, value in self.differences if not key.startswith(said)]
         shared = [f"n = {clients.count}", f"M = {clients.local_steps}", describe_data(self.experiment), horizon]
@@ -190,7 +197,9 @@ def comparisons_of(sweep: Sweep, rule: Rule, target: float = 80.0) -> tuple[Comp
     ]
     found = _compared(sweep.plan.experiments, judged, rule_of(sweep, rule), target, sweep.tuned_keys)
     title = sweep.plan.title
-    note = "" if sweep.transport == "simulator" else ", in real time"
+    note = ""
+    if sweep.transport != "simulator":
+        note = ", in real time"
     if failed := len(sweep.failures):
         note += f" ({failed:,} run{'s' * (failed > 1)} failed, see failures.csv)"
     return tuple(
@@ -337,4 +346,6 @@ def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any
 
 def _short(key: str) -> str:
     """A key in a file name; the name of a variant needs no key."""
-    return "" if key.endswith(".name") else _SHORT.get(key, key.rpartition(".")[2])
+    if key.endswith(".name"):
+        return ""
+    return _SHORT.get(key, key.rpartition(".")[2])

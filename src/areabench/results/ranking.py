@@ -91,7 +91,9 @@ def _is_judged(cell: Cell, quality: RankedQuality) -> bool:
 def _mean(cell: Cell, quality: RankedQuality) -> float:
     """Smaller is better."""
     mean = float(np.mean(list(values_of(cell, quality).values())))
-    return -mean if quality == "accuracy" else mean
+    if quality == "accuracy":
+        return -mean
+    return mean
 
 
 def _difference(cell: Cell, best: Cell, quality: RankedQuality) -> PairedDifference | None:

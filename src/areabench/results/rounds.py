@@ -67,5 +67,6 @@ def steps_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Se
 def lanes_of(rates: NDArray[np.float64], most: int = _MOST_LANES) -> list[int]:
     """The clients to show, the fastest first: all, or some spread evenly from the fastest to the slowest."""
     order = np.argsort(-rates, kind="stable")
-    places = np.arange(len(order)) if len(order) <= most else np.linspace(0, len(order) - 1, most).round().astype(int)
-    return [int(client) for client in order[places]]
+    if len(order) > most:
+        order = order[np.linspace(0, len(order) - 1, most).round().astype(int)]
+    return [int(client) for client in order]

@@ -36,7 +36,9 @@ class Spread:
         """Where the interval or the range begins and ends; the mean itself for the interval of a single trial."""
         if spread == "range":
             return self.minimum, self.maximum
-        return (self.mean, self.mean) if math.isnan(self.low) else (self.low, self.high)
+        if math.isnan(self.low):
+            return self.mean, self.mean
+        return self.low, self.high
 
 
 def spread_of(values: Sequence[float], quantity: Quantity | None = None) -> Spread | None:
@@ -84,7 +86,9 @@ def mean_interval(values: Floats) -> tuple[Floats, Floats]:
 def bounded_interval(values: Floats, quantity: Quantity | None) -> tuple[Floats, Floats]:
     """The same, of an accuracy within 0 and 100 %."""
     low, high = mean_interval(values)
-    return (np.maximum(low, 0.0), np.minimum(high, 100.0)) if quantity == "test_accuracy" else (low, high)
+    if quantity == "test_accuracy":
+        return np.maximum(low, 0.0), np.minimum(high, 100.0)
+    return low, high
 
 
 def _studentised(centred: Floats) -> tuple[Floats, Floats]:
@@ -204,7 +208,9 @@ class Reach:
         """`mean_s` / horizon; infinite where half or more did not reach it; NaN where it is not known of a trial."""
         if not self.trials or self.unknown or self.horizon_s is None:
             return math.nan
-        return math.inf if 2 * self.reached <= self.trials else self.mean_s / self.horizon_s
+        if 2 * self.reached <= self.trials:
+            return math.inf
+        return self.mean_s / self.horizon_s
 
 
 def reach_of(results: Sequence[Result], percent: float) -> Reach:

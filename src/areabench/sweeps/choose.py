@@ -44,8 +44,9 @@ class TunedChoice:
 
 def tuning_notes(sweep: Sweep) -> list[str]:
     """What the views of a tuned sweep show, and what is to be said about the choice; nothing of other sweeps."""
-    tuning = sweep.tuning
-    return [] if tuning is None else [f"{sweep.plan.name} shows {tuning.sentence}", *tuning.notes]
+    if sweep.tuning is None:
+        return []
+    return [f"{sweep.plan.name} shows {sweep.tuning.sentence}", *sweep.tuning.notes]
 
 
 def choose_settings(file: SweepFile, results: Mapping[str, Result]) -> TunedChoice:

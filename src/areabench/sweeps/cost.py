@@ -52,7 +52,9 @@ def expected_cost(experiment: Experiment) -> float:
 def expected_duration_s(experiment: Experiment) -> float:
     """Real time that a run is expected to take on MPI, at most."""
     stop = experiment.stop
-    duration_s = math.inf if stop.horizon_s is None else stop.horizon_s
+    duration_s = math.inf
+    if stop.horizon_s is not None:
+        duration_s = stop.horizon_s
     if stop.iterations is not None:
         duration_s = min(duration_s, stop.iterations / updates_per_second(experiment))
     return duration_s * experiment.clock.stretch

@@ -67,7 +67,9 @@ class SweepFile:
     @property
     def runs(self) -> int:
         """Runs that the grids expand to, equal ones counted as often as they are named; with tuning, at most."""
-        trials = self.trials + (self.tune.budget * len(self.tune.seeds) if self.tune is not None else 0)
+        trials = self.trials
+        if self.tune is not None:
+            trials += self.tune.budget * self.tune.trials
         return trials * sum(math.prod(len(axis.values) for axis in grid) for grid in self.grids)
 
     def text(self) -> str:
@@ -75,12 +77,16 @@ class SweepFile:
         sections = {name: value for name, value in self.base.items() if isinstance(value, dict)}
         blocks = [block({name: value for name, value in self.base.items() if name not in sections})]
         blocks += [f"[{key_text(name)}]\n{block(section)}" for name, section in sections.items()]
-        title = {"title": self.title} if self.title else {}
-        blocks.append(f"[sweep]\n{block({**title, 'trials': self.trials})}")
+        section: Table = {"title": self.title, "trials": self.trials}
+        if not self.title:
+            del section["title"]
+        blocks.append(f"[sweep]\n{block(section)}")
         for grid in self.grids:
             lines = [f"{'.'.join(map(key_text, axis.key.split('.')))} = {literal(axis.values)}\n" for axis in grid]
             blocks.append("[[sweep.grid]]\n" + "".join(lines))
-        return "\n".join([*blocks, *([self.tune.text()] if self.tune is not None else [])])
+        if self.tune is not None:
+            blocks.append(self.tune.text())
+        return "\n".join(blocks)
 
 
 def read_sweep_file(
@@ -128,8 +134,9 @@ def check_sweep(table: Table, place: Location) -> SweepFile:
 
 def _read_tune(section: Any, sweep: SweepFile) -> Tune:
     """The section [tune]; the grids vary neither a tuned key nor the seed, which tells tuning and test apart."""
-    first = sweep.base.get("seed", 0)
-    start = first if type(first) is int and 0 <= first < SEEDS else 0  # another is refused with the experiment
+    start = sweep.base.get("seed", 0)
+    if type(start) is not int or not 0 <= start < SEEDS:  # is refused with the experiment
+        start = 0
     place = sweep.place.inner("tune")
     tune = read_tune(section, place, range(start, start + sweep.trials))
     varied = [axis.key for grid in sweep.grids for axis in grid]
@@ -144,11 +151,11 @@ def merged(base: Table, changes: Table) -> Table:
     result = dict(base)
     for name, value in changes.items():
         old = base.get(name)
+        result[name] = value
         if isinstance(old, dict) and isinstance(value, dict):
             is_renamed = "name" in old and value.get("name", old["name"]) != old["name"]
-            result[name] = value if is_renamed else merged(old, value)
-        else:
-            result[name] = value
+            if not is_renamed:
+                result[name] = merged(old, value)
     return result
 
 

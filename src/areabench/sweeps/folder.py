@@ -140,8 +140,10 @@ def _unusable(folder: Path, error: OSError) -> RunFileError:
     """The error of a folder that cannot be used, in one line."""
     if isinstance(error, FileExistsError):
         return RunFileError(f"{folder}: is not a folder; choose another --output")
-    room = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return RunFileError(f"{folder}: cannot be written: {error.strerror}; {room}choose another --output")
+    remedy = "choose another --output"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = f"make room or {remedy}"
+    return RunFileError(f"{folder}: cannot be written: {error.strerror}; {remedy}")
 
 
 def write_failures(report: FolderReport) -> None:

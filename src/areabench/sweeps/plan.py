@@ -206,7 +206,9 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, object]]:
         for name, entry in value.items():
             yield from _flat(f"{key}.{name}", entry)
     else:
-        yield key, tuple(value) if isinstance(value, list) else value
+        if isinstance(value, list):
+            value = tuple(value)
+        yield key, value
 
 
 def checked(
@@ -225,7 +227,9 @@ def checked(
                 errors[key] = ""
             except UserError as error:
                 errors[key] = str(error)
-        yield replace(member, experiment=None, error=errors[key]) if errors[key] else member
+        if errors[key]:
+            member = replace(member, experiment=None, error=errors[key])
+        yield member
 
 
 def bits_of(plans: Sequence[SweepPlan]) -> Bits:
@@ -265,7 +269,9 @@ class Share:
     @property
     def suffix(self) -> str:
         """What the names of its own files in the folder end in; nothing for the whole sweep."""
-        return "" if self.whole else f"-{self.number}-of-{self.of}"
+        if self.whole:
+            return ""
+        return f"-{self.number}-of-{self.of}"
 
     def taken_from(self, plan: SweepPlan) -> SweepPlan:
         """The plan with the runs of this share only; its text stays that of the whole sweep."""

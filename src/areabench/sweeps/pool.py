@@ -132,17 +132,20 @@ class _Worker:
 
     def _clean_up(self) -> None:
         """Remove what the process had begun to write."""
-        for task in self._pass.tasks if self._pass is not None else ():
-            part_of(task.output, self._process.pid or 0).unlink(missing_ok=True)
+        if self._pass is not None:
+            for task in self._pass.tasks:
+                part_of(task.output, self._process.pid or 0).unlink(missing_ok=True)
 
     def _exit_reason(self) -> str:
         self._process.join()
         code = self._process.exitcode or 0
         if code >= 0:
             return f"its process ended with exit code {code}"
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
-        return f"its process was ended by signal {name}{hint}"
+        names = {int(each): each.name for each in signal.Signals}
+        reason = f"its process was ended by signal {names.get(-code, str(-code))}"
+        if -code == signal.SIGKILL:
+            reason += ", perhaps because memory ran out"
+        return reason
 
 
 # ---------------------------------------------------------------------------------------------------- in the worker

@@ -255,17 +255,20 @@ class Tuning:
     @property
     def notes(self) -> tuple[str, ...]:
         """What is to be said about the choice."""
-        return () if self.choice is None else self.choice.notes
+        if self.choice is None:
+            return ()
+        return self.choice.notes
 
     @property
     def sentence(self) -> str:
         """What the tables show, in words."""
         tune = self.tune
-        seeds = f"seed {tune.seeds[0]}" if len(tune.seeds) == 1 else f"seeds {tune.seeds[0]} to {tune.seeds[-1]}"
+        seeds = f"seed {tune.seed}"
+        if tune.trials > 1:
+            seeds = f"seeds {tune.seed} to {tune.seeds[-1]}"
         return (
             f"of each method the setting with the {tune.words}, of at most {tune.budget} tried "
-            f"({tune.search} search over {', '.join(self.keys)}) on {seeds}; "
-            "shown on other seeds"
+            f"({tune.search} search over {', '.join(self.keys)}) on {seeds}; shown on other seeds"
         )
 
     @cached_property
@@ -289,7 +292,9 @@ class Sweep:
     @property
     def tuned_keys(self) -> tuple[str, ...]:
         """Keys in which the runs of one method may differ because each has its best value."""
-        return self.tuning.keys if self.tuning is not None else ()
+        if self.tuning is None:
+            return ()
+        return self.tuning.keys
 
     @cached_property
     def frame(self) -> pd.DataFrame:

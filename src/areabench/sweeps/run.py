@@ -130,12 +130,15 @@ def _compute(
 ) -> str:
     """Run what is pending and count it as it ends; the error that made it pointless to continue, or an empty text."""
     tasks = [task for report in reports.values() for task in report.pending]
-    cost = expected_duration_s if options.transport == MPI else expected_cost
-    costs = {task.output: cost(task.experiment) for task in tasks}
+    if options.transport == MPI:
+        passes = [Pass((task,)) for task in tasks]
+        costs = {task.output: expected_duration_s(task.experiment) for task in tasks}
+    else:
+        passes = group_passes(tasks)
+        costs = {task.output: expected_cost(task.experiment) for task in tasks}
     progress = SweepProgress(len(tasks), sum(costs.values()), options.progress)
     progress.show()
     execute = _executor(options, run_options, interrupts, progress)
-    passes = [Pass((task,)) for task in tasks] if options.transport == MPI else group_passes(tasks)
     left = {task.output: task for task in tasks}
     stopped = ""
     try:
@@ -149,7 +152,8 @@ def _compute(
                     ended = outcome.attempted.tasks
                     for task in ended:
                         del left[task.output]
-                    stopped = outcome.error if outcome.is_fatal else ""
+                    if outcome.is_fatal:
+                        stopped = outcome.error
                     failed = _count(outcome, reports)
                     progress.add(len(ended) - failed, failed, sum(costs[task.output] for task in ended))
                     if stopped:
@@ -206,7 +210,9 @@ def _failure(outcome: PassOutcome, number: int, task: Task) -> str | None:
     status = outcome.statuses[number]
     if status.unevaluated:
         return f"{status.state.text}, but {unevaluated_text(status.unevaluated, task.output, task.experiment)}"
-    return None if status.state in ENDED else status.reason or outcome.error
+    if status.state in ENDED:
+        return None
+    return status.reason or outcome.error
 
 
 # ---------------------------------------------------------------------------------------------------- own code

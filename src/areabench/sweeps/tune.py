@@ -121,7 +121,9 @@ class Tune:
             # ranges are divided so finely that their product with the lists stays within the budget
             spans = sum(isinstance(one.values, Span) for one in own)
             each = int((self.budget / _listed(own)) ** (1 / max(spans, 1)) + 1e-9)
-            shares = np.linspace(0, 1, each) if each > 1 else np.array([0.5])
+            shares = np.array([0.5])
+            if each > 1:
+                shares = np.linspace(0, 1, each)
             return product(*(one.at(shares) if isinstance(one.values, Span) else one.values for one in own))
         if self.search == "random":
             drawn = np.random.default_rng(self.seed).random((self.budget, len(own)))
@@ -137,7 +139,9 @@ class Tune:
 def _typed(value: Any, kind: Any) -> Any:
     """A drawn number as a key of this type takes it: rounded where it takes whole numbers."""
     options = options_of(kind)
-    return round(value) if int in options and float not in options and isinstance(value, float) else value
+    if isinstance(value, float) and int in options and float not in options:
+        return round(value)
+    return value
 
 
 def _listed(keys: Iterable[TunedKey]) -> int:
