@@ -110,10 +110,7 @@ class Comparison:
         """Number of clients, local steps, split, horizon, trials, and what else distinguishes it from others."""
         clients = self.experiment.clients
         stop = self.experiment.stop
-        if stop.horizon_s is not None:
-            horizon = f"horizon {stop.horizon_s:g} s"
-        else:
-            horizon = f"{stop.iterations:,} iterations"
+        horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
         said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
         others = [f"{key} = {value}" for key, value in self.differences if not key.startswith(said)]
         shared = [f"n = {clients.count}", f"M = {clients.local_steps}", describe_data(self.experiment), horizon]
