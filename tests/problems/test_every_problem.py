@@ -172,6 +172,28 @@ def test_steps_gradients_and_rounds_are_skipped_alike(settings: ProblemSettings)
     assert resumed.descend(start, 0.05).tobytes() == whole.descend(start, 0.05).tobytes()
 
 
+def test_lanes_are_computed_as_models_alone(settings: ProblemSettings) -> None:
+    """To the bit, but for logistic regression, whose wide products round in another way."""
+    problem = scenario(settings, local_steps=3).problem
+    wide: Any = problem.local(1)
+    if not hasattr(wide, "descend_lanes"):
+        pytest.skip("this problem computes one model at a time")
+    step_sizes = np.array([0.01, 0.05, 0.1, 0.2, 0.5])
+    alone = [problem.local(1) for _ in step_sizes]
+    models = np.stack([problem.start() * problem.dtype.type(factor) for factor in (1, 2, -1, 3, 0.5)])
+    for _ in range(2):
+        lanes = wide.descend_lanes([models[:2], models[2:]], step_sizes).copy()
+        rows = zip(alone, models, step_sizes.tolist(), strict=True)
+        models = np.array([local.descend(model.copy(), step_size) for local, model, step_size in rows])
+        if isinstance(settings, Logistic):
+            np.testing.assert_allclose(lanes, models, atol=3e-5, rtol=0)
+        else:
+            np.testing.assert_array_equal(lanes, models)
+    wide.skip(3)
+    alone[0].skip(3)
+    assert wide.descend(models[0], 0.1).tobytes() == alone[0].descend(models[0], 0.1).tobytes()
+
+
 # ---------------------------------------------------------------------------------------------------- evaluation
 
 
