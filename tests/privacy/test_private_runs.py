@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import base64
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ from tests.support.random_experiments import private_experiments
 from tests.transports.test_resume import around, assert_equal_after, stop_at
 
 from areabench.arrays import Vector
-from areabench.engine.events import Kind, Reason, State
+from areabench.cli.main import main
+from areabench.engine.events import Kind, Reason, State, Status
 from areabench.engine.lanes import group_lanes
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.engine.server import Server
@@ -47,6 +49,13 @@ def private(name: str = "area", **changed: Any) -> Experiment:
     return check_combinations(replace(experiment_of(name), privacy=Privacy(**changed)))
 
 
+def replayed(experiment: Experiment, folder: Path) -> Status:
+    """How a simulation ends, whose replay must be equal."""
+    status = simulate_run(experiment, around(folder / "run.h5", None))
+    replay_equals(folder / "run.h5", build_scenario(experiment, folder))
+    return status
+
+
 @pytest.fixture(autouse=True)
 def own_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AREABENCH_CLIENT_SECRET", str(tmp_path / "client-secret"))
@@ -62,11 +71,10 @@ def test_methods_that_need_more_than_sums_refuse_in_one_line(name: str) -> None:
 
 
 @by_sums
-def test_a_private_run_replays_bit_for_bit(tmp_path: Path, name: str) -> None:
-    experiment = private(name)
-    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
-    assert (status.state, status.server_steps > 3) == (State.DONE, True)
-    replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
+@pytest.mark.parametrize("faults", [Faults(), Faults(lost=(0, 3), lost_at_s=(0.4, 0.9))], ids=["all", "two lost"])
+def test_a_private_run_ends_and_replays_bit_for_bit(tmp_path: Path, name: str, faults: Faults) -> None:
+    status = replayed(replace(private(name), faults=faults), tmp_path)
+    assert (status.state, status.lost, status.server_steps > 3) == (State.DONE, len(faults.lost), True)
 
 
 @by_sums
@@ -79,14 +87,6 @@ def test_a_private_run_that_was_stopped_twice_equals_one_that_was_not(
 
 
 @by_sums
-def test_a_private_run_that_loses_clients_ends_and_replays(tmp_path: Path, name: str) -> None:
-    experiment = replace(private(name), faults=Faults(lost=(0, 3), lost_at_s=(0.4, 0.9)))
-    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
-    assert (status.state, status.lost) == (State.DONE, 2)
-    replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
-
-
-@by_sums
 def test_an_update_that_is_not_finite_is_refused_by_its_client(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,12 +96,11 @@ def test_an_update_that_is_not_finite_is_refused_by_its_client(
     monkeypatch.setattr(
         problem, "local", lambda own, client: Spoilt(local(own, client)) if client == 0 else local(own, client)
     )
-    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
+    status = replayed(experiment, tmp_path)
     assert (status.state, status.refused) == (State.DONE, 1)
     with open_run(tmp_path / "run.h5") as run:
         row = run.events_array[run.events_array["kind"] == Kind.REFUSED][0]
         assert (row["client"], row["reason"], row["digest"]) == (0, Reason.OUTSIDE, 0)
-    replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
 
 # ---------------------------------------------------------------------------------------------------- sums
@@ -257,13 +256,8 @@ def test_trajectories_do_not_depend_on_the_keys(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- range
 
 
-def test_clipped_updates_are_counted_and_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from areabench.cli.main import main
-
-    experiment = private(range=0.1)
-    simulate_run(experiment, around(tmp_path / "run.h5", None))
+def test_clipped_updates_are_counted_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replayed(private(range=0.1), tmp_path).state == State.DONE
     said = capsys.readouterr().err
     with open_run(tmp_path / "run.h5") as run:
         clipped = run.clipped
@@ -271,15 +265,12 @@ def test_clipped_updates_are_counted_and_shown(
     assert f"{clipped} updates had entries beyond privacy.range = 0.1 and were clipped; raise it" in said
     main(["show", str(tmp_path / "run.h5")])
     assert f"{clipped} clipped, 0 refused" in capsys.readouterr().out
-    replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
 
 def test_updates_outside_are_refused_and_their_clients_work_again(tmp_path: Path) -> None:
-    experiment = private(range=0.3, outside="refuse")
-    status = simulate_run(experiment, around(tmp_path / "run.h5", None))
+    status = replayed(private(range=0.3, outside="refuse"), tmp_path)
     assert status.state == State.DONE
     assert status.refused > 0
-    replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path))
 
 
 def test_a_range_that_fits_nothing_ends_the_run_with_what_to_do(tmp_path: Path) -> None:
@@ -304,8 +295,6 @@ def test_keys_are_in_no_file_and_each_run_has_new_ones(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Private and agreed keys, in bytes, hexadecimal or base64; and neither are the memories of the clients."""
-    import base64
-
     agreed: list[bytes] = []
     real = keys.KeyPair.agree
 
@@ -382,9 +371,7 @@ def test_steps_by_the_clock_wait_for_enough_clients(tmp_path: Path) -> None:
     status = simulate_run(experiment, around(tmp_path / "run.h5", None))
     assert status.state == State.DONE
     with open_run(tmp_path / "run.h5") as run:
-        kinds: Sequence[int] = run.events_array["kind"].tolist()
-        assert Kind.NO_STEP in kinds
-        assert Kind.STEP in kinds
+        assert {Kind.NO_STEP, Kind.STEP} <= set(run.events_array["kind"].tolist())
 
 
 def test_an_own_method_with_sums_takes_part(tmp_path: Path) -> None:
