@@ -8,18 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 import pytest
 from tests.methods.table import answer, method_named_by
 from tests.support.quadratics import GivenQuadratic
+from tests.support.runs import recorder_of
 
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, TargetWatch
 from areabench.engine.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
-from areabench.engine.events import CLIENT, Kind, Reason, State, Status, exit_code
+from areabench.engine.events import Kind, Reason, State, Status, exit_code
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
 from areabench.engine.server import Server
 from areabench.experiment.experiment import Clients, Experiment, Record, Stop
@@ -35,8 +36,6 @@ from areabench.methods.criteria import (
 from areabench.methods.s_fedavg import SFedAvg, s_fedavg
 from areabench.problems.base import Metrics
 from areabench.problems.quadratic import Quadratic
-from areabench.runfile.provenance import gather_provenance
-from areabench.runfile.record import Recorder
 from areabench.streams import Purpose, stream
 
 EXPERIMENT = Experiment(
@@ -52,10 +51,12 @@ EXPERIMENT = Experiment(
 class Stage:
     """A conductor of AS-FedAvg from (8, 8) whose clock and updates the test makes; alpha_k = 1/(1 + k)."""
 
-    def __init__(self, path: Path, experiment: Experiment = EXPERIMENT, watch: TargetWatch | None = None) -> None:
-        self.now_s, self.orders, self.path = 0.0, list[Order](), path
-        self.recorder = Recorder(path, "", 2, np.dtype(np.float64), force=True)
-        self.recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
+    def __init__(self, folder: Path, watch: TargetWatch | None = None, **changes: Any) -> None:
+        """`changes` are sections of the experiment."""
+        experiment = replace(EXPERIMENT, **changes)
+        self.now_s = 0.0
+        self.orders: list[Order] = []
+        self.recorder = recorder_of(folder / "run.h5", experiment)
         start = np.array([8.0, 8.0])
         self.server = Server(as_fedavg(2), lambda iteration, _time_s: 1 / (1 + iteration), start, clients=2)
         criterion = build_criterion(experiment.aggregation, as_fedavg(2), experiment.seed)
@@ -65,10 +66,16 @@ class Stage:
         )  # fmt: skip
         self.conductor.start()
 
-    def update(self, time_s: float, client: int, model: Sequence[float]) -> None:
-        """An update comes in."""
-        self.now_s = time_s
-        self.conductor.update(self.message(client, model), time_s)
+    def update(self, *updates: tuple[float, int, Sequence[float]]) -> None:
+        """Updates come in: when, of whom, and what."""
+        for self.now_s, client, model in updates:
+            self.conductor.update(self.message(client, model), self.now_s)
+
+    def end(self, time_s: float) -> Status:
+        """The status of a run that has ended, after `finish`."""
+        ended = self.conductor.ended(time_s)
+        assert ended is not None
+        return self.conductor.finish(ended)
 
     def message(self, client: int, model: Sequence[float]) -> Update:
         """The answer to the client's last order, with made-up times."""
@@ -81,23 +88,25 @@ class Stage:
     def close(self) -> tuple[np.ndarray, list[tuple[float, int, int]], np.ndarray]:
         """Events, snapshot index and snapshots as they are in the file."""
         self.recorder.close()
-        with h5py.File(self.path, "r") as file:
+        with h5py.File(self.recorder.path, "r") as file:
             index = [row.tolist()[:3] for row in file["snapshots/index"][:]]
             return file["events"][:], index, file["snapshots/model"][:]
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path / "run.h5")
+    return Stage(tmp_path)
 
+
+STEP = ((0.5, 0, (2, 2)), (0.75, 1, (4, 0)))  # updates after which the server steps to (3, 1)
 
 # ---------------------------------------------------------------------------------------------------- events
 
 
 def test_a_run_ends_with_its_last_event_whenever_somebody_asks(tmp_path: Path) -> None:
     """Updates of the same poll are discarded after the end and before the server looks whether there was one."""
-    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(iterations=1)))
-    stage.update(0.5, 0, [2, 2])
+    stage = Stage(tmp_path, stop=Stop(iterations=1))
+    stage.update((0.5, 0, [2, 2]))
     stage.now_s = 0.6
     stage.conductor.discard(stage.message(1, [4, 0]), 0.6)
     stage.now_s = 0.7
@@ -107,8 +116,7 @@ def test_a_run_ends_with_its_last_event_whenever_somebody_asks(tmp_path: Path) -
 
 
 def test_update_is_answered_before_the_step_it_triggers(stage: Stage) -> None:
-    stage.update(0.5, 0, [2, 2])
-    stage.update(0.75, 1, [4, 0])
+    stage.update(*STEP)
     replies = stage.orders[2:]
     assert [(order.client, order.version, order.iteration, order.step_size) for order in replies] == [
         (0, 0, 1, 1 / 2),
@@ -120,9 +128,9 @@ def test_update_is_answered_before_the_step_it_triggers(stage: Stage) -> None:
 
 
 def test_events_are_recorded_with_staleness_and_the_step_size_that_was_used(stage: Stage) -> None:
-    stage.update(0.5, 0, [2, 2])  # k=1, from the first order: alpha_0 = 1
-    stage.update(0.75, 0, [4, 0])  # k=2, from the reply of k=1: alpha_1 = 1/2; then the step k=3
-    stage.update(1.5, 1, [0, 0])  # k=4, from the first order, one step ago
+    stage.update((0.5, 0, [2, 2]))  # k=1, from the first order: alpha_0 = 1
+    stage.update((0.75, 0, [4, 0]))  # k=2, from the reply of k=1: alpha_1 = 1/2; then the step k=3
+    stage.update((1.5, 1, [0, 0]))  # k=4, from the first order, one step ago
     events, _, _ = stage.close()
     assert [Kind(kind) for kind in events["kind"]] == [Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE]
     assert events["iteration"].tolist() == [1, 2, 3, 4]
@@ -154,7 +162,7 @@ def test_snapshots_before_a_refusal_do_not_show_it(stage: Stage) -> None:
 
 
 def test_a_client_may_be_lost_before_its_first_round_is_over(stage: Stage) -> None:
-    stage.update(0.5, 0, [2, 2])
+    stage.update((0.5, 0, [2, 2]))
     stage.conductor.lose([1], 0.6)
     events, _, _ = stage.close()
     assert [(row["kind"], row["client"], row["round"]) for row in events] == [(Kind.UPDATE, 0, 0), (Kind.LOST, 1, 0)]
@@ -173,7 +181,7 @@ def test_the_exit_code_tells_how_a_run_ended(state: State, reason: str, code: in
 
 
 def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> None:
-    stage.update(0.5, 0, [2, 2])
+    stage.update((0.5, 0, [2, 2]))
     stage.conductor.discard(stage.message(1, [4, 0]), 11.0)
     assert (stage.server.iteration, stage.conductor.updates, len(stage.orders)) == (1, 1, 3)
     status = stage.recorder.tally.status(State.DONE, "")
@@ -186,44 +194,36 @@ def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> No
 # ---------------------------------------------------------------------------------------------------- the end
 
 
-def end(stage: Stage, time_s: float) -> Status:
-    """The status of a run that has ended, after `finish`."""
-    ended = stage.conductor.ended(time_s)
-    assert ended is not None
-    return stage.conductor.finish(ended)
-
-
 def test_run_ends_after_the_horizon_and_not_at_it(stage: Stage) -> None:
     assert stage.conductor.ended(10.0) is None
-    assert end(stage, 10.001) == Status(State.DONE, "horizon of 10 s", 10.0, 0, 0, 0)
+    assert stage.end(10.001) == Status(State.DONE, "horizon of 10 s", 10.0, 0, 0, 0)
 
 
 def test_run_ends_at_the_iteration_count_even_before_a_due_step(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(iterations=2)))
-    stage.update(0.5, 0, [2, 2])
+    stage = Stage(tmp_path, stop=Stop(iterations=2))
+    stage.update((0.5, 0, [2, 2]))
     assert stage.conductor.ended(0.6) is None
-    stage.update(0.75, 1, [4, 0])  # k=2: the step would be k=3
-    assert end(stage, 0.8) == Status(State.DONE, "2 iterations", 0.75, 2, 0, 0)
+    stage.update((0.75, 1, [4, 0]))  # k=2: the step would be k=3
+    assert stage.end(0.8) == Status(State.DONE, "2 iterations", 0.75, 2, 0, 0)
     np.testing.assert_array_equal(stage.server.model, [8, 8])
 
 
 @pytest.mark.parametrize("entry", [3e5, 1e150])
 def test_run_that_diverges_is_named_so(tmp_path: Path, entry: float) -> None:
-    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=10.0, divergence_norm=1e5)))
-    stage.update(0.5, 0, [entry, 0])
+    stage = Stage(tmp_path, stop=Stop(horizon_s=10.0, divergence_norm=1e5))
+    stage.update((0.5, 0, [entry, 0]))
     assert stage.conductor.ended(0.6) is None  # nothing has reached x_s
-    stage.update(0.75, 1, [0, 0])
-    status = end(stage, 0.8)
+    stage.update((0.75, 1, [0, 0]))
+    status = stage.end(0.8)
     assert (status.state, status.end_s) == (State.DIVERGED, 0.75)
     assert "at iteration 3 is beyond 100000" in status.reason
 
 
 def test_divergence_comes_before_other_ends(tmp_path: Path) -> None:
     stop = Stop(horizon_s=10.0, iterations=3, divergence_norm=1.0)
-    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=stop))
-    stage.update(0.5, 0, [2, 2])
-    stage.update(0.75, 1, [2, 2])
-    assert end(stage, 11.0).state == State.DIVERGED
+    stage = Stage(tmp_path, stop=stop)
+    stage.update((0.5, 0, [2, 2]), (0.75, 1, [2, 2]))
+    assert stage.end(11.0).state == State.DIVERGED
 
 
 class FirstBelow:
@@ -246,11 +246,10 @@ class FirstBelow:
 
 def test_run_ends_with_the_snapshot_that_meets_the_target(tmp_path: Path) -> None:
     watch = FirstBelow(4)
-    stage = Stage(tmp_path / "run.h5", watch=watch)
-    stage.update(0.5, 0, [2, 2])
-    stage.update(0.75, 1, [4, 0])
+    stage = Stage(tmp_path, watch)
+    stage.update(*STEP)
     assert stage.conductor.ended(0.9) is None
-    status = end(stage, 3.5)  # the grid's point at 1 s shows it; nothing else happened until 3.5 s
+    status = stage.end(3.5)  # the grid's point at 1 s shows it; nothing else happened until 3.5 s
     assert status == Status(State.TARGET, "below at 1 s", 1.0, 2, 0, 1)
     assert watch.offered == [0.0, 1.0]
     _, index, models = stage.close()
@@ -263,18 +262,17 @@ def test_a_run_that_diverged_has_not_reached_its_target(
     tmp_path: Path, snapshots: Literal["grid", "aggregations"]
 ) -> None:
     """Even where the last snapshot, that of the model that is too large, meets the target."""
-    experiment = replace(EXPERIMENT, stop=Stop(divergence_norm=1e5), record=Record(snapshots=snapshots, interval_s=1.0))
     watch = FirstBelow(0)
-    stage = Stage(tmp_path / "run.h5", experiment, watch)
-    stage.update(0.5, 0, [-3e5, 0])
-    stage.update(0.75, 1, [0, 0])
-    assert end(stage, 0.8).state == State.DIVERGED
+    record = Record(snapshots=snapshots, interval_s=1.0)
+    stage = Stage(tmp_path, watch, stop=Stop(divergence_norm=1e5), record=record)
+    stage.update((0.5, 0, [-3e5, 0]), (0.75, 1, [0, 0]))
+    assert stage.end(0.8).state == State.DIVERGED
     assert watch.found == "below at 0.75 s"
 
 
 def test_start_that_meets_the_target_ends_the_run_at_once(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "run.h5", watch=FirstBelow(9))
-    assert end(stage, 0.5) == Status(State.TARGET, "below at 0 s", 0.0, 0, 0, 0)
+    stage = Stage(tmp_path, FirstBelow(9))
+    assert stage.end(0.5) == Status(State.TARGET, "below at 0 s", 0.0, 0, 0, 0)
     assert stage.close()[1] == [(0, 0, 0)]
 
 
@@ -282,10 +280,10 @@ def test_start_that_meets_the_target_ends_the_run_at_once(tmp_path: Path) -> Non
 
 
 def test_grid_snapshot_shows_all_events_up_to_and_including_its_time(stage: Stage) -> None:
-    stage.update(1.0, 0, [2, 2])
-    stage.update(2.0, 1, [4, 0])  # the step at 2 s exactly belongs to the snapshot at 2 s
-    stage.update(3.5, 1, [0, 0])
-    end(stage, 10.5)
+    stage.update((1.0, 0, [2, 2]))
+    stage.update((2.0, 1, [4, 0]))  # the step at 2 s exactly belongs to the snapshot at 2 s
+    stage.update((3.5, 1, [0, 0]))
+    stage.end(10.5)
     _, index, models = stage.close()
     assert [time_s for time_s, _, _ in index] == [float(time_s) for time_s in range(11)]
     assert [event for _, _, event in index] == [0, 1, 3, 3] + 7 * [4]
@@ -295,35 +293,32 @@ def test_grid_snapshot_shows_all_events_up_to_and_including_its_time(stage: Stag
 
 def test_grid_snapshot_shows_no_later_loss(stage: Stage) -> None:
     stage.conductor.lose([1], 1.5)
-    end(stage, 10.5)
+    stage.end(10.5)
     assert [event for _, _, event in stage.close()[1]] == [0, 0] + 9 * [1]
 
 
-def test_snapshots_after_steps(tmp_path: Path) -> None:
-    record = Record(snapshots="aggregations", interval_s=1.0)
-    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, record=record))
-    stage.update(1.5, 0, [2, 2])
-    stage.update(2.25, 1, [4, 0])
-    stage.update(3.0, 1, [4, 0])
-    end(stage, 10.5)
-    assert stage.close()[1] == [(2.25, 1, 3), (10, 1, 4)]
+AFTER_STEPS: dict[str, Any] = {"record": Record(snapshots="aggregations", interval_s=1.0)}
 
 
-def test_no_snapshots_but_the_last(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, record=Record(snapshots="none")))
-    stage.update(1.5, 0, [2, 2])
-    stage.update(2.25, 1, [4, 0])
-    end(stage, 10.5)
-    assert stage.close()[1] == [(10, 1, 3)]
-
-
-def test_last_snapshot_is_not_taken_twice(tmp_path: Path) -> None:
-    experiment = replace(EXPERIMENT, record=Record(snapshots="aggregations"), stop=Stop(iterations=3))
-    stage = Stage(tmp_path / "run.h5", experiment)
-    stage.update(1.5, 0, [2, 2])
-    stage.update(2.25, 1, [4, 0])  # k=2, the step k=3: the end
-    end(stage, 2.5)
-    assert stage.close()[1] == [(2.25, 1, 3)]
+@pytest.mark.parametrize(
+    ("changes", "times_s", "end_s", "index"),
+    [
+        (AFTER_STEPS, (1.5, 2.25, 3.0), 10.5, [(2.25, 1, 3), (10, 1, 4)]),
+        (AFTER_STEPS | {"stop": Stop(iterations=3)}, (1.5, 2.25), 2.5, [(2.25, 1, 3)]),  # the last is not taken twice
+        ({"record": Record(snapshots="none")}, (1.5, 2.25), 10.5, [(10, 1, 3)]),
+    ],
+)
+def test_snapshots_after_steps_and_at_the_end(
+    changes: dict[str, Any],
+    times_s: Sequence[float],
+    end_s: float,
+    index: list[tuple[float, int, int]],
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path, **changes)
+    stage.update(*((time_s, min(place, 1), (2, 2)) for place, time_s in enumerate(times_s)))
+    stage.end(end_s)
+    assert stage.close()[1] == index
 
 
 # ---------------------------------------------------------------------------------------------------- criteria
@@ -349,23 +344,15 @@ def times(found: Criterion, count: int) -> list[float]:
 def test_counting_criterion() -> None:
     found = criterion(EveryUpdates(updates=3))
     assert [found.counted(updates) for updates in (0, 2, 3)] == [False, False, True]
-    assert found.next_s == math.inf
-    found.advance()
-    assert found.next_s == math.inf
+    assert times(found, 2) == [math.inf] * 2
 
 
 def test_periodic_criterion_does_not_add_up_rounding() -> None:
     found = criterion(EveryPeriod(period_s=0.1))
     assert not found.counted(10**9)
-    assert times(found, 30) == [0.1 * number for number in range(1, 31)]
-
-
-def test_a_criterion_counts_the_times_that_are_over() -> None:
-    found = criterion(EveryPeriod(period_s=0.5))
     assert found.passed == 0
-    found.advance()
-    found.advance()
-    assert (found.passed, found.next_s) == (2, 1.5)
+    assert times(found, 30) == [0.1 * number for number in range(1, 31)]
+    assert found.passed == 29
 
 
 def test_poisson_criterion_draws_from_its_own_stream() -> None:
@@ -391,9 +378,9 @@ def test_synchronous_method_brings_its_own_criterion() -> None:
 
 
 def test_timer_steps_and_is_set_to_the_next_time(tmp_path: Path) -> None:
-    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.5)))
+    stage = Stage(tmp_path, aggregation=EveryPeriod(period_s=0.5))
     for client in (0, 1, 0):
-        stage.update(0.25, client, [2, 2])
+        stage.update((0.25, client, [2, 2]))
     assert (stage.server.version, stage.conductor.timer_s) == (0, 0.5)
     stage.conductor.timer(0.5)
     np.testing.assert_array_equal(stage.server.model, [2, 2])
@@ -428,18 +415,7 @@ def metrics(loss: float, accuracy: float) -> Metrics:
 )
 def test_target_met(stop: Stop, loss: float, accuracy: float, expected: str | None) -> None:
     assert target_met(stop, metrics(loss, accuracy)) == expected
-
-
-def test_has_target() -> None:
-    assert not Stop(horizon_s=1.0).has_target
-    assert Stop(target_loss=0.0).has_target
-    assert Stop(target_accuracy=1.0).has_target
-
-
-def test_no_target_is_never_reached() -> None:
-    watch = NoTarget()
-    watch.offer(0.0, np.zeros(2))
-    assert watch.reached() is None
+    assert stop.has_target == (stop != Stop())
 
 
 def test_virtual_watch_keeps_the_first_that_meets_the_target() -> None:
@@ -512,17 +488,12 @@ def test_background_watch_continues_until_the_target_is_met() -> None:
 
 
 def test_exception_of_the_evaluation_is_raised_by_the_watch() -> None:
-    problem = Gated(fails=True)
-    watch = BackgroundWatch(Stop(target_loss=2.5), problem)
+    problem, stop = Gated(fails=True), Stop(target_loss=2.5)
+    watch = BackgroundWatch(stop, problem)
     watch.offer(0.1, np.array([2.0, 1.0]))
     open_gate(problem, watch)
     with pytest.raises(ValueError, match="the evaluation failed"):
         watch.reached()
     assert watch.conclude() is None  # a run that is over is not lost
-
-
-def test_exception_of_the_evaluation_is_raised_by_the_virtual_watch() -> None:
-    problem = Gated(fails=True)
-    problem.gate.set()
     with pytest.raises(ValueError, match="the evaluation failed"):
-        VirtualWatch(Stop(target_loss=2.5), problem).offer(0.1, np.array([2.0, 1.0]))
+        VirtualWatch(stop, problem).offer(0.1, np.array([2.0, 1.0]))
