@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHea
 from areabench.engine.scenario import method_of
 from areabench.engine.server import Server
 from areabench.engine.state import OpenOrder
-from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.methods.area import Area
 from areabench.methods.base import Arrival, Method, MethodInputs
 from areabench.methods.criteria import Criterion
@@ -45,6 +46,9 @@ def method_named_by(experiment: Experiment) -> Method:
     return method_of(experiment, experiment.method_inputs(np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
 
 
+Spoil = Callable[[Update], Update]
+
+
 class Table:
     """The named client delivers next. Delta updates make a server step, unless the method decides.
 
@@ -59,6 +63,7 @@ class Table:
         step_size: float = 0.5,
         *,
         stepwise: bool = False,
+        faults: Faults = Faults(),  # noqa: B008 - frozen
     ) -> None:
         start = problem.start()
         self.server = Server(method, lambda _iteration, _time_s: step_size, start, problem.clients, problem.local_steps)
@@ -76,6 +81,7 @@ class Table:
             problem=Quadratic(dimension=len(start)),
             stop=Stop(horizon_s=1e9),
             record=Record(snapshots="none"),
+            faults=faults,
         )
         criterion = Criterion(None if method.decides else delta, iter(()))
         payload = start if method.payload_like is None else method.payload_like(start)
@@ -84,14 +90,20 @@ class Table:
         )
         self.conductor.start()
 
-    def deliver(self, *numbers: int, made: int | None = None, time_s: float | None = None) -> None:
-        """Clients deliver in this order, after all local steps or after `made`; each needs an order."""
+    def deliver(
+        self, *numbers: int, made: int | None = None, time_s: float | None = None, spoil: Spoil | None = None
+    ) -> None:
+        """Clients deliver in this order, after all local steps or after `made`; each needs an order.
+
+        `spoil` changes their updates on the way.
+        """
         for number in numbers:
             order, client = self.orders.pop(number), self.clients[number]
             self.time_s = self.time_s + 1.0 if time_s is None else time_s
             steps = order.local_steps if made is None else made
             header = UpdateHeader(number, client.round, order.version, local_steps=steps if client.trains else 0)
-            self.conductor.update(Update(header, client.work(order, steps)), self.time_s)
+            update = Update(header, client.work(order, steps))
+            self.conductor.update(update if spoil is None else spoil(update), self.time_s)
 
     def refresh(self) -> None:
         """Every client drops what it works on, and gets an order with the current model."""
