@@ -9,21 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from tests.support.runs import nothing, recorder_of
 from tests.support.wires import EXPERIMENT, ScriptedLink, update
 
 from areabench.arrays import Vector
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import CLIENT, Status
+from areabench.engine.events import Status
 from areabench.engine.messages import Update
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import RunState
 from areabench.experiment.experiment import Experiment, Faults
 from areabench.methods.area import Area
 from areabench.runfile.checkpoint import Checkpoint, read_checkpoint
-from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
-from areabench.runfile.record import Recorder
-from areabench.settings.parse import to_toml
 from areabench.transports.server_loop import RealTimeServer, RunMonitors
 from areabench.transports.signals import CheckpointTriggers
 
@@ -106,24 +104,19 @@ class Scene:
         run_state: RunState | None = None,
         forgotten: Collection[int] = (),
     ) -> None:
-        self.path, self.experiment, self.triggers, self.recall = (
-            folder / "run.h5",
-            experiment,
-            triggers,
-            ScriptedRecall(),
-        )
+        self.path = folder / "run.h5"
+        self.experiment = experiment
+        self.triggers = triggers
+        self.recall = ScriptedRecall()
         self.link = ScriptedLink([], experiment.clients.count, recall=self.recall, on_poll=self._poll)
         self._actions: list[Action] = []
         self.scenario = replace(build_scenario(experiment, folder), start=np.zeros(2))
-        self.recorder = Recorder(self.path, to_toml(experiment), 2, FLOAT, force=False)
-        self.recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
+        self.recorder = recorder_of(self.path, experiment)
         if run_state is not None:
             self.recorder.tally = run_state.tally.copy()
         self.gone: list[Sequence[int]] = []  # what is found at one look after the other; after that, nothing
         self.warnings: list[str] = []
-        monitors = RunMonitors(
-            NoTarget(), lambda _time_s, _updates: None, triggers, self._look, warn=self.warnings.append
-        )
+        monitors = RunMonitors(NoTarget(), nothing, triggers, self._look, warn=self.warnings.append)
         self.server = RealTimeServer(
             self.scenario, self.link, self.recorder, monitors, run_state=run_state, forgotten=forgotten
         )
@@ -132,6 +125,11 @@ class Scene:
         """What the next poll does and brings."""
         self.link.polls.append(list(updates))
         self._actions.append(action)
+
+    def polls(self, *polls: Sequence[Update]) -> None:
+        """What the next polls bring."""
+        for updates in polls:
+            self.poll(updates)
 
     def run(self) -> Status:
         """To the end; all clients have left then."""

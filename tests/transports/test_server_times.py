@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
+from tests.support.runs import nothing, recorder_of
 from tests.support.scenes import FIRST, KEEP, Scene, ScriptedTriggers, second
 from tests.support.wires import EXPERIMENT, Clock, ScriptedLink, own_clock, update
 
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import CLIENT, Kind, State
+from areabench.engine.events import Kind, State
 from areabench.engine.messages import Flag, Order, Update
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ClientsLost
@@ -22,9 +22,6 @@ from areabench.experiment.experiment import Stop
 from areabench.methods.criteria import EveryPeriod
 from areabench.methods.fedbuff import FedBuff
 from areabench.runfile.open import open_file
-from areabench.runfile.provenance import gather_provenance
-from areabench.runfile.record import Recorder
-from areabench.settings.parse import to_toml
 from areabench.transports import server_loop
 from areabench.transports.clock import Backoff
 from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors
@@ -34,6 +31,12 @@ from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunM
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the server."""
     return own_clock(monkeypatch)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A server that keeps what clients remember, without a checkpoint that is due."""
+    return Scene(tmp_path, KEEP, ScriptedTriggers())
 
 
 @pytest.fixture
@@ -54,9 +57,8 @@ def server_on(
     link: ScriptedLink, folder: Path, *, spare_cores: bool = False, horizon_s: float = 60.0
 ) -> RealTimeServer:
     experiment = replace(EXPERIMENT, stop=Stop(iterations=6, horizon_s=horizon_s))
-    recorder = Recorder(folder / "run.h5", to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
-    monitors = RunMonitors(NoTarget(), lambda _time_s, _updates: None)
+    recorder = recorder_of(folder / "run.h5", experiment)
+    monitors = RunMonitors(NoTarget(), nothing)
     return RealTimeServer(build_scenario(experiment, folder), link, recorder, monitors, spare_cores=spare_cores)
 
 
@@ -73,8 +75,7 @@ def test_clients_have_a_minute_to_stop(limit_s: float | None, expected_s: float,
     assert coarse.now_s - begun_s == pytest.approx(expected_s, abs=0.1)
 
 
-def test_clients_have_ten_seconds_to_stop_after_a_signal(tmp_path: Path, coarse: Clock) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+def test_clients_have_ten_seconds_to_stop_after_a_signal(coarse: Clock, scene: Scene) -> None:
     scene.link.__class__ = SilentLink
     scene.triggers.stop_signal, begun_s = "SIGTERM", coarse.now_s
     status = scene.server.run()
@@ -82,8 +83,8 @@ def test_clients_have_ten_seconds_to_stop_after_a_signal(tmp_path: Path, coarse:
     assert coarse.now_s - begun_s == pytest.approx(10.0, abs=0.2)
 
 
-def test_clients_have_ten_seconds_to_send_their_memories(tmp_path: Path, coarse: Clock) -> None:
-    scene, begun_s = Scene(tmp_path, KEEP, ScriptedTriggers()), coarse.now_s
+def test_clients_have_ten_seconds_to_send_their_memories(coarse: Clock, scene: Scene) -> None:
+    begun_s = coarse.now_s
     scene.poll(FIRST, scene.signal())
     status = scene.run()
     words = "SIGTERM; clients did not answer within 10 s for a checkpoint, and there is none"
@@ -93,9 +94,9 @@ def test_clients_have_ten_seconds_to_send_their_memories(tmp_path: Path, coarse:
     assert scene.files == set()
 
 
-def test_a_signal_without_a_checkpoint_gives_clients_ten_seconds_to_stop_too(tmp_path: Path, coarse: Clock) -> None:
+def test_a_signal_without_a_checkpoint_gives_clients_ten_seconds_to_stop_too(coarse: Clock, scene: Scene) -> None:
     """Ten seconds for the memories, then ten for the last messages; the run has failed, the job may be killed soon."""
-    scene, begun_s = Scene(tmp_path, KEEP, ScriptedTriggers()), coarse.now_s
+    begun_s = coarse.now_s
     scene.link.clients = 0  # nobody takes leave
     scene.poll(FIRST, scene.signal())
     assert scene.server.run().state == State.FAILED
@@ -120,8 +121,7 @@ def test_a_client_that_is_gone_is_not_waited_for_at_the_end(tmp_path: Path, monk
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.link.clients = 2
     scene.gone = [[2], [2]]
-    scene.poll(FIRST)
-    scene.poll(second(0, 1))
+    scene.polls(FIRST, second(0, 1))
     with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
         scene.server.run()
     assert scene.link.stopped
@@ -226,11 +226,9 @@ def test_steps_by_the_clock_and_the_log_are_service(
 # --------------------------------------------------------------------------------------------------------- rest
 
 
-def test_the_times_of_a_refused_update_do_not_count(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+def test_the_times_of_a_refused_update_do_not_count(scene: Scene) -> None:
     scene.poll([update(0, number=7)])  # it is to work again, which is another round
-    scene.poll([update(0, 1.0, number=1), *FIRST[1:]])
-    scene.poll([update(0, 0.0, number=2), *second(1)])
+    scene.polls([update(0, 1.0, number=1), *FIRST[1:]], [update(0, 0.0, number=2), *second(1)])
     status = scene.run()
     assert (status.updates, status.refused) == (5, 1)
     assert scene.server.timings.rows["client"].tolist() == [0, 1, 2, 0, 1]
@@ -251,27 +249,21 @@ def test_a_checkpoint_is_written_after_the_rows_that_it_counts(tmp_path: Path) -
     assert found == [2]
 
 
-def test_a_server_without_spare_moments_relieves_its_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene, relieved = Scene(tmp_path, KEEP, ScriptedTriggers()), list[int]()
+def test_a_server_without_spare_moments_relieves_its_recorder(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    relieved = list[int]()
     monkeypatch.setattr(scene.recorder, "flush_if_overdue", lambda: relieved.append(scene.recorder.tally.events))
-    scene.poll(FIRST[:2])
-    scene.poll()
-    scene.poll(FIRST[2:])
-    scene.poll(second(0, 1))
+    scene.polls(FIRST[:2], [], FIRST[2:], second(0, 1))
     scene.run()
     assert relieved == [2, 4, 4, 6]  # and once after the server step
 
 
-def test_clients_that_were_not_asked_are_not_given_up(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
-    scene.poll(FIRST)
-    scene.poll(second(0, 1))
+def test_clients_that_were_not_asked_are_not_given_up(scene: Scene) -> None:
+    scene.polls(FIRST, second(0, 1))
     scene.run()
     assert scene.recall.given_up == []
 
 
-def test_a_lost_client_is_given_up_once_by_its_wire_and_once_by_the_task(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+def test_a_lost_client_is_given_up_once_by_its_wire_and_once_by_the_task(scene: Scene) -> None:
     scene.poll(FIRST)
     scene.poll(action=scene.lose(2))
     scene.poll(second(0, 1))
@@ -285,19 +277,14 @@ def test_one_of_several_runs_fails_where_a_client_is_lost(tmp_path: Path) -> Non
         server_on(link, tmp_path).run()
 
 
-def test_a_client_that_fails_at_the_end_fails_the_run(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
-    scene.poll(FIRST)
-    scene.poll(second(0, 1))
-    scene.poll([update(2, flags=Flag.FAILED)])
+def test_a_client_that_fails_at_the_end_fails_the_run(scene: Scene) -> None:
+    scene.polls(FIRST, second(0, 1), [update(2, flags=Flag.FAILED)])
     with pytest.raises(ClientFailure, match="client 2 failed:\nthe traceback of client 2"):
         scene.server.run()
 
 
-def test_the_time_from_the_end_to_the_last_message_is_told(tmp_path: Path, coarse: Clock) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
-    scene.poll(FIRST)
-    scene.poll(second(0, 1))
+def test_the_time_from_the_end_to_the_last_message_is_told(coarse: Clock, scene: Scene) -> None:
+    scene.polls(FIRST, second(0, 1))
     for _ in range(3):
         scene.poll()
     status = scene.run()
