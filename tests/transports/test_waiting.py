@@ -8,9 +8,12 @@ import os
 import select
 import signal
 import sys
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.wires import SlowBowl, StillClock, WorkerWire, client_of, order, rounds_of
@@ -24,6 +27,32 @@ from areabench.transports.signals import INTERRUPT_SIGNALS, STOP_SIGNALS, Checkp
 from areabench.transports.worker_loop import _QUICK_REPLY_S, _QUICK_WITH_CORES_S, HostedClient, Worker
 
 PR_GET_TIMERSLACK = 30
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses, which take no time."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    return pauses
+
+
+@pytest.fixture
+def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the clock of the process shows."""
+    shown = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: shown[0])
+    return shown
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Signals have the handlers of before again."""
+    numbers = {*STOP_SIGNALS, *INTERRUPT_SIGNALS, signal.SIGCONT}
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_sleeps_are_sharpened() -> None:
@@ -46,9 +75,8 @@ def test_sleeps_are_lengthened_for_a_while() -> None:
     assert ask() == before
 
 
-def test_where_cores_are_spare_a_wait_begins_without_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, done = [100.0], list[str]()
-    monkeypatch.setattr("areabench.transports.clock.time.perf_counter", lambda: now_s[0])
+def test_where_cores_are_spare_a_wait_begins_without_sleep(now_s: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
     monkeypatch.setattr("areabench.transports.clock.time.sleep", lambda pause_s: done.append(f"sleep {pause_s}"))
     monkeypatch.setattr("areabench.transports.clock.os.sched_yield", lambda: done.append("yield"))
     backoff = Backoff(0.25, 1.0, spin_s=2.0)
@@ -59,22 +87,12 @@ def test_where_cores_are_spare_a_wait_begins_without_sleep(monkeypatch: pytest.M
     assert done == ["yield", "yield", "sleep 0.25", "sleep 0.375", "yield"]
 
 
-def test_a_clock_goes_on_from_where_a_run_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [100.0]
-    monkeypatch.setattr("areabench.transports.clock.time.perf_counter", lambda: now_s[0])
-    clock = RealClock(stretch=4.0, starts_at_s=30.0)
-    assert clock.now_s() == 30.0
+def test_a_clock_continues_where_a_run_was_stopped(now_s: list[float]) -> None:
+    clock, plain = RealClock(stretch=4.0, starts_at_s=30.0), RealClock()
+    assert (clock.now_s(), plain.now_s()) == (30.0, 0.0)
     now_s[0] = 108.0
-    assert clock.now_s() == 32.0
-    assert clock.real_s(2.0) == 8.0
-
-
-def test_a_clock_starts_at_zero_and_in_real_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [100.0]
-    monkeypatch.setattr("areabench.transports.clock.time.perf_counter", lambda: now_s[0])
-    clock = RealClock()
-    now_s[0] = 103.0
-    assert (clock.now_s(), clock.real_s(3.0)) == (3.0, 3.0)
+    assert (clock.now_s(), clock.real_s(2.0)) == (32.0, 8.0)
+    assert (plain.now_s(), plain.real_s(2.0)) == (8.0, 2.0)
 
 
 def test_signals_are_noted_and_the_first_one_named() -> None:
@@ -101,14 +119,17 @@ def test_an_interrupt_stops_a_run_before_it_ends_it() -> None:
     assert signal.getsignal(signal.SIGINT) == before
 
 
-def test_the_warning_before_the_end_of_a_job_does_not_kill_a_process_whose_run_is_over() -> None:
-    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    try:
-        with CheckpointTriggers(60.0):
-            pass
-        os.kill(os.getpid(), signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+def somebody_elses(_number: int, _frame: object) -> None:
+    """Handle a signal."""
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, somebody_elses])
+def test_the_warning_before_the_end_of_a_job_does_not_kill_a_process_whose_run_is_over(before: Any) -> None:
+    signal.signal(signal.SIGUSR1, before)
+    with CheckpointTriggers(60.0):
+        pass
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert (signal.getsignal(signal.SIGUSR1) == before) == (before is somebody_elses)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +147,7 @@ def test_the_warning_before_the_end_of_a_job_does_not_kill_a_process_whose_run_i
 def test_a_worker_waits_inside_mpi_for_quick_replies_alone(
     cores: Cores, replied: bool, behind: bool, reply_s: float, waits: bool
 ) -> None:
-    hosted = {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}
-    worker = Worker(WorkerWire([], expected=1), hosted, RealClock(), cores)
+    worker = plain_worker(cores=cores)
     worker._replied, worker._behind, worker._reply_s = replied, behind, reply_s
     assert worker._waits_in_mpi() == waits
 
@@ -135,21 +155,13 @@ def test_a_worker_waits_inside_mpi_for_quick_replies_alone(
 # -------------------------------------------------------------------------------------------------- checkpoints
 
 
-def test_a_checkpoint_is_due_at_intervals_that_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [100.0]
-    monkeypatch.setattr("areabench.transports.signals.time.perf_counter", lambda: now_s[0])
-    triggers, found = CheckpointTriggers(10.0), list[bool]()
-    for now_s[0] in (100.0, 109.9, 110.0, 110.1, 125.0, 134.9, 135.0):
+def test_a_checkpoint_is_due_at_intervals_that_begin_again(now_s: list[float]) -> None:
+    triggers, never = CheckpointTriggers(10.0), CheckpointTriggers(0.0)  # 0: at a signal alone
+    found = list[bool]()
+    for now_s[0] in (100.0, 109.9, 110.0, 110.1, 125.0, 134.9, 135.0, 1e9):
         found.append(triggers.due())
-    assert found == [False, False, True, False, True, False, True]
-
-
-def test_an_interval_of_zero_means_at_a_signal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [100.0]
-    monkeypatch.setattr("areabench.transports.signals.time.perf_counter", lambda: now_s[0])
-    triggers = CheckpointTriggers(0.0)
-    now_s[0] = 1e9
-    assert (triggers.enabled, triggers.due()) == (True, False)
+        assert (never.enabled, never.due()) == (True, False)
+    assert found == [False, False, True, False, True, False, True, True]
 
 
 def test_without_an_interval_signals_keep_their_handlers() -> None:
@@ -158,19 +170,6 @@ def test_without_an_interval_signals_keep_their_handlers() -> None:
         assert not triggers.enabled
         assert {number: signal.getsignal(number) for number in before} == before
     assert {number: signal.getsignal(number) for number in before} == before
-
-
-def test_a_handler_of_the_warning_before_the_end_of_a_job_is_restored() -> None:
-    def own(_number: int, _frame: object) -> None:
-        """Somebody else's."""
-
-    before = signal.signal(signal.SIGUSR1, own)
-    try:
-        with CheckpointTriggers(60.0):
-            pass
-        assert signal.getsignal(signal.SIGUSR1) == own
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 # --------------------------------------------------------------------------------------------------- interrupts
@@ -201,12 +200,9 @@ def test_a_context_of_interrupts_leaves_no_file_open() -> None:
 @pytest.mark.parametrize(("number", "kept"), [(signal.SIGHUP, True), (signal.SIGTERM, False), (signal.SIGINT, False)])
 def test_a_closed_terminal_stays_ignored_under_nohup(number: signal.Signals, kept: bool) -> None:
     """Only this signal, and only where it is ignored."""
-    before = signal.signal(number, signal.SIG_IGN)
-    try:
-        with Interrupts():
-            found = {each: signal.getsignal(each) for each in INTERRUPT_SIGNALS}
-    finally:
-        signal.signal(number, before)
+    signal.signal(number, signal.SIG_IGN)
+    with Interrupts():
+        found = {each: signal.getsignal(each) for each in INTERRUPT_SIGNALS}
     assert (found[number] == signal.SIG_IGN) == kept
     assert all(found[each] != signal.SIG_IGN for each in INTERRUPT_SIGNALS if each != number)
 
@@ -216,15 +212,22 @@ def test_a_closed_terminal_stays_ignored_under_nohup(number: signal.Signals, kep
 
 def still_worker(delays_s: dict[int, float], stretch: float = 1.0) -> tuple[Worker, WorkerWire, StillClock]:
     """A worker that has seen the first orders of its clients at 0 s."""
-    wire, clock = (
-        WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=100),
-        StillClock(stretch),
-    )
+    wire = WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=100)
+    clock = StillClock(stretch)
     hosted = {client: HostedClient(client_of(SlowBowl()), rounds_of(time_s)) for client, time_s in delays_s.items()}
     worker = Worker(wire, hosted, clock)
     assert worker._take_orders() is True
     assert worker._take_orders() is False
     return worker, wire, clock
+
+
+def plain_worker(*orders: Order, cores: Cores | None = None) -> Worker:
+    """A worker with one client, which gets these orders."""
+    hosted = {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}
+    wire = WorkerWire(list(orders), expected=1)
+    if cores is None:
+        return Worker(wire, hosted, RealClock())
+    return Worker(wire, hosted, RealClock(), cores)
 
 
 def work_for_two_seconds(client: Client, clock: StillClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,25 +316,22 @@ def test_when_a_delay_begins(flags: Flag, begun_s: float, reply_s: float) -> Non
         (5e-6, True, 10e-6),
     ],
 )
-def test_how_long_a_worker_sleeps(due_s: float, waiting: bool, slept_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = list[float]()
+def test_how_long_a_worker_sleeps(due_s: float, waiting: bool, slept_s: float, slept: list[float]) -> None:
     worker, _, clock = still_worker({0: 10.0, 1: 20.0}, stretch=2.0)
     worker._send_and_compute()
     if not waiting:
         worker._send_and_compute()
     clock.time_s = 10.0 - due_s
-    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    slept.clear()
     worker._pause()
     assert slept == pytest.approx([slept_s])
 
 
 @pytest.mark.parametrize(("waited_s", "longest_s"), [(0.0, 2e-3), (0.15, 3e-3), (10.0, 5e-3)])
 def test_the_longer_a_worker_waits_the_longer_it_sleeps(
-    waited_s: float, longest_s: float, monkeypatch: pytest.MonkeyPatch
+    waited_s: float, longest_s: float, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept = list[float]()
     worker, _, _ = still_worker({0: 10.0})
-    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
     monkeypatch.setattr("areabench.transports.worker_loop.time.perf_counter", lambda: worker._active_s + waited_s)
     for _ in range(30):
         worker._pause()
@@ -339,14 +339,14 @@ def test_the_longer_a_worker_waits_the_longer_it_sleeps(
     assert max(slept) == pytest.approx(longest_s)
 
 
-def test_where_replies_are_slow_a_worker_looks_for_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = list[float]()
-    wire = WorkerWire([order()], expected=1)
-    worker = Worker(wire, {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}, RealClock())
+def test_where_replies_are_slow_a_worker_looks_for_them_twice(
+    slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = plain_worker(order())
     worker._reply_s = 3e-3
     monkeypatch.setattr(worker, "_begin_delay", lambda _order, _seen_s: (0.0, 0.0))
     worker.work()
-    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    slept.clear()
     worker._pause()
     assert slept == [pytest.approx(1.5e-3)]
 
@@ -361,38 +361,18 @@ def test_a_worker_with_something_to_do_does_not_wait_inside_mpi(busy: str) -> No
     assert worker._waits_in_mpi() is False
 
 
-@pytest.mark.parametrize("cores", [Cores(spare=True, yielded=True), None])
-def test_a_worker_does_not_wait_inside_mpi_before_a_reply_or_where_it_knows_nothing_of_the_cores(
-    cores: Cores | None,
-) -> None:
-    hosted = {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}
-    wire = WorkerWire([], expected=1)
-    worker = Worker(wire, hosted, RealClock()) if cores is None else Worker(wire, hosted, RealClock(), cores)
+def test_a_worker_does_not_wait_inside_mpi_before_a_reply_or_where_it_knows_nothing_of_the_cores() -> None:
+    assert not plain_worker(cores=Cores(spare=True, yielded=True))._waits_in_mpi()
+    worker = plain_worker()
+    worker._replied = worker._behind = True
     assert not worker._waits_in_mpi()
-    if cores is None:
-        worker._replied = worker._behind = True
-        assert not worker._waits_in_mpi()
 
 
-def test_before_the_first_reply_a_worker_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept = list[float]()
-    worker = Worker(
-        WorkerWire([order(Flag.FIRST)], expected=1),
-        {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))},
-        RealClock(),
-    )
-    worker.work()
-    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
-    worker._pause()
-    assert slept == [20e-6]
-
-
-def test_after_an_order_a_worker_looks_often_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept, hosted = list[float](), {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}
-    worker = Worker(WorkerWire([order(Flag.FIRST)], expected=1), hosted, RealClock())
+def test_after_an_order_and_before_the_first_reply_a_worker_looks_often(slept: list[float]) -> None:
+    worker = plain_worker(order(Flag.FIRST))
     worker._active_s -= 100.0
     worker.work()
-    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    slept.clear()
     for _ in range(30):
         worker._pause()
-    assert max(slept) == 2e-3
+    assert (slept[0], max(slept)) == (20e-6, 2e-3)
