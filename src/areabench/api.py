@@ -262,13 +262,11 @@ def export(
         if isinstance(opened, Run):
             opened.close()
         return paths
+    # what was kept in memory has no folder of its own, so that is looked for only where none is given
     if isinstance(source, Run):
-        tables = run_columns(source)
-        default = beside(source.path)
-    else:
-        tables = {**source.columns(), "table": table_columns(source)}
-        default = inside(source.folder)
-    return write_columns(tables, Path(folder or default), to, force=force)
+        return write_columns(run_columns(source), Path(folder or beside(source.path)), to, force=force)
+    tables = {**source.columns(), "table": table_columns(source)}
+    return write_columns(tables, Path(folder or inside(source.folder)), to, force=force)
 
 
 # ---------------------------------------------------------------------------------------------------- experiments
