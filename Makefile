@@ -184,6 +184,7 @@ docs-reference: $(VENV)/installed ## write the pages and tables of docs that fol
 	$(BIN)/python -m docs.reference.experiment_file > build/experiment-file.md && mv build/experiment-file.md docs
 	$(BIN)/python -m docs.reference.commands > build/commands.md && mv build/commands.md docs
 	$(BIN)/python -m docs.reference.methods > build/method-list.md && mv build/method-list.md docs
+	$(BIN)/python -m docs.reference.run_file
 
 # --------------------------------------------------------------------------------------------- notebooks
 

@@ -334,7 +334,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_one_line() -> None:
     "content", [b"name,why\na.h5,no\n", b"file,reason,crc32\na.h5,\xff,0\n", b"", b"file,reason,crc32\na.h5\n"]
 )
 def test_a_damaged_list_of_failures_is_reported_in_one_line(content: bytes) -> None:
-    written(stored_text(plan_of(BASE), "simulator"), "sweep.toml")
+    written(stored_text(plan_of(BASE), "simulator", Path()), "sweep.toml")
     Path("failures.csv").write_bytes(content)
     with pytest.raises(RunFileError, match="failures.csv: is not a list of failures: .*; remove it or run the sweep"):
         open_sweep(".")

@@ -138,6 +138,9 @@ class Provenance:
     data_digest: Annotated[
         str, "SHA-256 of all samples and labels, with types and shapes; empty if the problem has no data"
     ] = ""
+    files: Annotated[
+        str, "JSON: SHA-256 of each file that the experiment names, by key, such as `data.file`; empty if none is"
+    ] = ""
 
     @property
     def kernels(self) -> Kernels:

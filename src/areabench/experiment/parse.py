@@ -13,6 +13,7 @@ from areabench.experiment.experiment import Experiment
 from areabench.kernels import Bits
 from areabench.plugins.paths import anchored_folders
 from areabench.settings.parse import Location, apply_overrides, overridden_keys, read_record
+from areabench.settings.paths import anchored_path
 from areabench.settings.toml import read_text, read_toml
 
 
@@ -30,15 +31,24 @@ def check_trace(experiment: Experiment) -> None:
 
 
 def parse_experiment(
-    text: str, source: str = "experiment", overrides: Sequence[str] = (), folder: Path | None = None
+    text: str,
+    source: str = "experiment",
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+    *,
+    with_modules: bool = True,
 ) -> Experiment:
-    """Read an experiment from TOML text; relative paths in it are relative to `folder`."""
+    """Read an experiment from TOML text; relative paths in it are relative to `folder`.
+
+    With `with_modules` that folder is searched for the modules that the experiment names.
+    """
     table = read_toml(text, source)
     for key in ("sweep", "extends"):
         if key in table:
             raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use `areabench sweep {source}`")
     apply_overrides(Experiment, table, overrides)
-    return checked_experiment(anchored(table, folder), Location(source, overridden_keys(overrides)))
+    table = anchored(table, folder, with_modules=with_modules)
+    return checked_experiment(table, Location(source, overridden_keys(overrides)))
 
 
 def bits_asked(path: Path, overrides: Sequence[str] = ()) -> Bits:
@@ -58,8 +68,13 @@ def checked_experiment(table: Mapping[str, Any], location: Location) -> Experime
         raise ConfigError(f"{location.source}: {error}") from None
 
 
-def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """The table with absolute paths, and with the folder of the modules that it names."""
+def anchored(
+    table: dict[str, Any], folder: Path | None, origin: Path | None = None, *, with_modules: bool = True
+) -> dict[str, Any]:
+    """The table with absolute paths, and with the folder of the modules that it names.
+
+    Paths are written relative to `origin`, by default `folder`: where the file lies that extends this one.
+    """
     if folder is None:
         return table
     for section in table:
@@ -72,9 +87,9 @@ def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
             if isinstance(entries.get(name), str)
         }
         if paths:
-            anchors = {name: str((folder / path).absolute()) for name, path in paths.items()}
+            anchors = {name: anchored_path(path, folder, origin) for name, path in paths.items()}
             table = {**table, section: {**entries, **anchors}}
-    return anchored_folders(table, folder)
+    return anchored_folders(table, folder, origin, with_modules=with_modules)
 
 
 def path_keys_of(section: str, name: object = None) -> set[str]:

@@ -24,6 +24,13 @@ class Module:
     file: str
     sha256: str
 
+    def source(self, folders: Sequence[str]) -> Path:
+        """Its file: in the first of these folders that has it, else where it was for the run."""
+        inner = self.name.replace(".", "/")
+        found = [Path(folder, inner, "__init__.py") for folder in folders]
+        found += [Path(folder, f"{inner}.py") for folder in folders]
+        return next((path for path in found if path.is_file()), Path(self.file))
+
 
 def modules_of(experiment: Experiment) -> tuple[str, ...]:
     """The modules that an experiment names, except those of areabench and torch."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areabench.settings.keys import OwnPart, is_import_path, is_own
+from areabench.settings.paths import anchored_path
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
@@ -14,14 +15,19 @@ if TYPE_CHECKING:
 FOLDERS = "module_folders"
 
 
-def anchored_folders(table: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The table of an experiment file with its module folders absolute, and `folder` among them where it is needed."""
+def anchored_folders(
+    table: dict[str, Any], folder: Path, origin: Path | None = None, *, with_modules: bool = True
+) -> dict[str, Any]:
+    """The table of an experiment file with its module folders absolute, and `folder` among them where it is needed.
+
+    They are written relative to `origin`, by default `folder`.
+    """
     given = table.get(FOLDERS, [])
     if not isinstance(given, list):
         return table
-    folders = [str((folder / each).absolute()) if isinstance(each, str) else each for each in given]
-    if any(lies_in(path, folder) for path in _import_paths(table)):
-        folders.append(str(folder.absolute()))
+    folders = [anchored_path(each, folder, origin) if isinstance(each, str) else each for each in given]
+    if with_modules and any(lies_in(path, folder) for path in _import_paths(table)):
+        folders.append(anchored_path(".", folder, origin))
     return {**table, FOLDERS: list(dict.fromkeys(folders))} if folders else table
 
 

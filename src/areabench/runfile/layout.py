@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector, crc32
-from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
+from areabench.engine.diagnosis import Diagnosis
 from areabench.engine.events import Provenance, Status
 from areabench.experiment.experiment import Record
 from areabench.problems.base import Metrics
@@ -27,12 +27,11 @@ from areabench.runfile.open import VERSIONS
 from areabench.runfile.reader import AVERAGES, CHECKSUM_SUFFIX, RunReader
 from areabench.runfile.schema import (
     CHECKSUM,
+    DATASETS,
     DIAGNOSIS,
-    EVENT,
     FORMAT,
     METRIC,
     SCHEMA_VERSION,
-    SNAPSHOT,
     STATUS,
     STATUS_COLUMNS,
     STATUS_CONTENT,
@@ -161,6 +160,8 @@ class Opening:
     """What is known of a run before it begins; `size` is the number of parameters and their type."""
 
     experiment: str  # TOML
+    folder: str  # that its paths are relative to; empty where none is
+    run_folder: Path  # of the run file
     size: tuple[int, np.dtype[Any]]
     record: Record
 
@@ -194,15 +195,17 @@ def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any
 
 def _create(file: h5py.File, opening: Opening) -> None:
     """All objects that rows go to."""
-    about: dict[str, str | int] = {"format": FORMAT, "schema_version": SCHEMA_VERSION, "experiment": opening.experiment}
+    about: dict[str, str | int] = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "experiment": opening.experiment,
+        "folder": opening.folder,
+        "folder_from_here": os.path.relpath(opening.folder, opening.run_folder) if opening.folder else "",
+    }
     write_attributes(file.attrs, about)
-    number = np.dtype("<i8")
-    for name, dtype, chunk in (
-        ("events", EVENT, EVENTS_A_BLOCK * 4), ("snapshots/index", SNAPSHOT, EVENTS_A_BLOCK), ("metrics", METRIC, 64),
-        ("tally/staleness", number, 64), ("tally/served", number, 64), ("diagnosis/summary", DIAGNOSIS, 1),
-        ("diagnosis/clients", DIAGNOSIS_CLIENT, 64), ("diagnosis/quantiles", QUANTILE, 64), (CHECKSUMS, CHECKSUM, 64),
-    ):  # fmt: skip
-        file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(chunk,))
+    growing = {name: (dataset.row, dataset.chunk) for name, dataset in DATASETS.items() if dataset.chunk}
+    for name, (row, chunk) in {**growing, CHECKSUMS: (CHECKSUM, 64)}.items():
+        file.create_dataset(name, (0,), row, maxshape=(None,), chunks=(chunk,))
     last_only = opening.record.models == "last"
     create_models(file, "snapshots/model", opening.size, last_only=last_only)
     if opening.record.average:

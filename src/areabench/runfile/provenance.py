@@ -28,6 +28,7 @@ def gather_provenance(
     modules: str = "",
     data_digest: str = "",
     kernels: Kernels | None = None,
+    files: str = "",
 ) -> Provenance:
     """Everything about this process and machine that a repetition needs; `hosts` has one entry per rank.
 
@@ -57,6 +58,7 @@ def gather_provenance(
         seed=seed,
         modules=modules,
         data_digest=data_digest,
+        files=files,
     )
 
 

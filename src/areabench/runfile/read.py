@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from areabench.engine.events import ENDED, Kind, State, Status
 from areabench.engine.messages import Flag
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
-from areabench.experiment.parse import parse_experiment
+from areabench.experiment.files import relative_paths, stored_experiment
 from areabench.runfile.open import DamagedFileError
 from areabench.runfile.reader import RunReader
 from areabench.runfile.schema import METRIC
@@ -60,7 +61,7 @@ class Run(RunReader):
         super().__init__(path)
         try:
             self.check_format()
-            self.experiment: Experiment = parse_experiment(self.experiment_text, f"{path}: experiment")
+            self.experiment: Experiment = read_experiment(self)
             status = self.stored_status
             self._may_lack_rows = self.was_left_open or status.state == State.RUNNING
             self.damage = self.find_damage()
@@ -237,12 +238,28 @@ def open_run(path: str | Path, *, allow_damage: bool = False) -> Run:
     return Run(Path(path), allow_damage=allow_damage)
 
 
+def read_experiment(reader: RunReader) -> Experiment:
+    """The experiment of a run file, its paths absolute.
+
+    They start at the folder of the experiment's file: where that lies seen from the run file, which may have been moved
+    together with it, or else where it was for the run.
+    """
+    source = f"{reader.path}: experiment"
+    folder, folder_from_here = (str(reader.attributes.get(name, "")) for name in ("folder", "folder_from_here"))
+    if folder:
+        moved = os.path.normpath(reader.path.absolute().parent / folder_from_here)
+        found = stored_experiment(reader.experiment_text, source, moved)
+        if all(Path(path).exists() for path in relative_paths(found)):
+            return found
+    return stored_experiment(reader.experiment_text, source, folder)
+
+
 def status_so_far(reader: RunReader, status: Status) -> Status:
     """The status of a run that continues, or that did not close its file: counted from the events that reached it."""
     from areabench.engine.state import counted_status
 
     events = reader.rows("events")
-    if not len(events) and not parse_experiment(reader.experiment_text, str(reader.path)).record.events:
+    if not len(events) and not read_experiment(reader).record.events:
         return status
     if (events["kind"] > max(Kind)).any():
         raise DamagedFileError(reader.path, "/events has unknown kinds")

@@ -138,7 +138,7 @@ class RunReader:
     def rows(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
         """Rows `first` to `last` - 1 of a dataset, of those that count."""
         count = self.count(name)
-        expected = DATASETS[name]
+        expected = DATASETS[name].row
         if expected is not None and not count:
             return np.zeros(0, expected)
         with self._naming_damage():
@@ -214,7 +214,7 @@ class RunReader:
 
     def _check_columns(self, name: str) -> None:
         found = stored_in_file(self._file, name).dtype
-        expected = DATASETS[name]
+        expected = DATASETS[name].row
         if expected is not None and found != expected:
             raise TypeError(f"it has columns {found.names}, expected {expected.names}")
 

@@ -28,7 +28,8 @@ from areabench.engine.messages import digest
 from areabench.engine.server import Server
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure, RunFileError, WriteFailure, one_line
-from areabench.experiment.experiment import Record
+from areabench.experiment.experiment import Experiment, Record
+from areabench.experiment.files import base_folder, written_text
 from areabench.problems.base import Metrics
 from areabench.runfile.layout import (
     EVENTS_A_BLOCK,
@@ -49,7 +50,6 @@ from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import status_so_far
 from areabench.runfile.reader import RunReader
 from areabench.runfile.schema import EVENT, SNAPSHOT
-from areabench.settings.parse import to_toml
 
 if TYPE_CHECKING:
     from areabench.runfile.read import Run
@@ -114,10 +114,12 @@ class Recorder:
         *,
         force: bool,
         record: Record = Record(),  # noqa: B008 - frozen
+        folder: str = "",
     ) -> None:
+        """Claim the file. `experiment` is TOML with its paths as given, relative to `folder`."""
         self.path = path
         self.keeps_events = record.events
-        self._opening = Opening(experiment, (dimension, dtype), record)
+        self._opening = Opening(experiment, folder, path.absolute().parent, (dimension, dtype), record)
         self._claim = Claim(path, force=force)
         self._given_up, self._file = False, cast(Any, None)
         self._waiting_events = bytearray()  # rows of EVENT
@@ -127,6 +129,12 @@ class Recorder:
         self.snapshots = self._clients = 0
         self.tally = Tally()
         self._flushed_s = time.perf_counter()
+
+    @classmethod
+    def of(cls, experiment: Experiment, path: Path, size: tuple[int, np.dtype[Any]], *, force: bool) -> Self:
+        """The recorder of an experiment; `size` is the number of parameters and their type."""
+        text = written_text(experiment)
+        return cls(path, text, *size, force=force, record=experiment.record, folder=base_folder(experiment))
 
     def begin(self, provenance: Provenance, clients: NDArray[Any], earlier: RunPrefix | None = None) -> None:
         """Write provenance and clients (rows of CLIENT), and give the file its name.
@@ -157,8 +165,7 @@ class Recorder:
                 f"{run.path}: has {there[0]:,} events and {there[1]:,} snapshots; resuming needs {earlier.events:,} "
                 f"and {earlier.snapshots:,}; run the experiment again"
             )
-        text, record = to_toml(run.experiment), run.experiment.record
-        return cls(run.path, text, *run.model_size, force=True, record=record)
+        return cls.of(run.experiment, run.path, run.model_size, force=True)
 
     def _take(self, earlier: RunPrefix) -> None:
         earlier.copy_to(self._layout)
@@ -378,7 +385,7 @@ def mark_killed_run(path: Path, reason: str) -> bool:
 def write_again(run: Run, metrics: NDArray[Any], path: Path) -> None:
     """Write a run that has ended into another file, with these metrics (rows of METRIC) in place of its own."""
     record, last_only = run.experiment.record, run.experiment.record.models == "last"
-    recorder = Recorder(path, to_toml(run.experiment), *run.model_size, force=True, record=record)
+    recorder = Recorder.of(run.experiment, path, run.model_size, force=True)
     earlier = RunPrefix(
         run, len(run.events_array), len(run.snapshot_index), Tally(),
         list(run.models) if last_only else (), list(run.averages) if last_only and record.average else (),

@@ -16,12 +16,10 @@ from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError
 from areabench.experiment.experiment import Experiment, Record
-from areabench.experiment.parse import parse_experiment
 from areabench.runfile.open import DamagedFileError
-from areabench.runfile.read import first_false, ranks_exist, stored_diagnosis
+from areabench.runfile.read import first_false, ranks_exist, read_experiment, stored_diagnosis
 from areabench.runfile.reader import AVERAGES, RunReader
 from areabench.runfile.record import Recorder, RunPrefix
-from areabench.settings.parse import to_toml
 
 Value = TypeVar("Value")
 
@@ -95,7 +93,7 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Recover
     with RunReader(damaged, salvage=True) as reader:
         try:
             reader.check_format()
-            experiment = parse_experiment(reader.experiment_text, f"{damaged}: experiment")
+            experiment = read_experiment(reader)
             events = reader.rows("events")
             index = reader.rows("snapshots/index")
         except DamagedFileError as error:
@@ -116,7 +114,7 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Recover
         for kind, time_s, client, staleness in zip(*columns, strict=True):
             tally.count(Kind(kind), time_s, client, staleness)
         prefix = RunPrefix(reader, len(events), len(index), tally, salvaged.models, salvaged.averages)
-        recorder = Recorder(made, to_toml(experiment), *_size(reader), force=True, record=experiment.record)
+        recorder = Recorder.of(experiment, made, _size(reader), force=True)
         clients = _unknown_clients(experiment.clients.count) if salvaged.clients is None else salvaged.clients
         recorder.begin(salvaged.provenance or _unknown_provenance(), clients, prefix)
         for name, rows in salvaged.tables.items():

@@ -10,7 +10,7 @@ Who changes the schema raises SCHEMA_VERSION; files of any other version are ref
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
@@ -21,6 +21,13 @@ from areabench.engine.events import CLIENT
 FORMAT = "areabench-run"
 SCHEMA_VERSION = 1
 
+ATTRIBUTES: Columns = {
+    "format": ("text", f"`{FORMAT}`"),
+    "schema_version": ("i8", f"{SCHEMA_VERSION}; a file of another version is refused"),
+    "experiment": ("text", "the [experiment](experiment-file.md) with all defaults, as TOML; paths as they were given"),
+    "folder": ("text", "the folder that relative paths in the experiment start from, absolute; empty if none is"),
+    "folder_from_here": ("text", "the same folder, relative to that of the run file"),
+}
 EVENT_COLUMNS: Columns = {
     "time_s": ("<f8", "when the event happened"),
     "kind": ("u1", "see below; a word in `run.events`"),
@@ -117,17 +124,26 @@ def _diagnosis_columns() -> Columns:
 DIAGNOSIS_COLUMNS = _diagnosis_columns()
 DIAGNOSIS = row_type(DIAGNOSIS_COLUMNS)
 
-# Every dataset whose rows have checksums, with the type of a row; None: vectors of the problem's type.
-DATASETS: dict[str, np.dtype[Any] | None] = {
-    "clients": CLIENT,
-    "events": EVENT,
-    "snapshots/index": SNAPSHOT,
-    "snapshots/model": None,
-    "snapshots/average": None,
-    "metrics": METRIC,
-    "tally/staleness": np.dtype("<i8"),
-    "tally/served": np.dtype("<i8"),
-    "diagnosis/summary": DIAGNOSIS,
-    "diagnosis/clients": DIAGNOSIS_CLIENT,
-    "diagnosis/quantiles": QUANTILE,
+
+class Dataset(NamedTuple):
+    """A dataset whose rows have checksums; without `row` its rows are vectors of the problem's type."""
+
+    row: np.dtype[Any] | None
+    chunk: int  # rows that HDF5 stores together; 0: all, as the dataset does not grow, or as many as fit
+    meaning: str
+
+
+INTEGER = np.dtype("<i8")
+DATASETS = {
+    "clients": Dataset(CLIENT, 0, "one row per client, in the order of their numbers"),
+    "events": Dataset(EVENT, 1024, "one row per event, in the order in which the server handled them"),
+    "snapshots/index": Dataset(SNAPSHOT, 256, "one row per snapshot: when it was taken"),
+    "snapshots/model": Dataset(None, 0, "one row per snapshot, or the last one only: the model"),
+    "snapshots/average": Dataset(None, 0, "in the same rows the running mean of the models, if asked for"),
+    "metrics": Dataset(METRIC, 64, "one row per snapshot, written after the clock has stopped"),
+    "tally/staleness": Dataset(INTEGER, 64, "without event log: number of updates of staleness 0, 1, 2, ..."),
+    "tally/served": Dataset(INTEGER, 64, "without event log: number of used updates of each client"),
+    "diagnosis/summary": Dataset(DIAGNOSIS, 1, "of a run on MPI that has ended: one row"),
+    "diagnosis/clients": Dataset(DIAGNOSIS_CLIENT, 64, "of such a run: one row per client"),
+    "diagnosis/quantiles": Dataset(QUANTILE, 64, "of such a run: one row per share of the updates"),
 }

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from areabench.errors import ConfigError
 from areabench.settings.keys import SAMPLE_PATH, Limits, PythonObject, Scalar, Settings, Value, is_import_path
 from areabench.settings.parts import Parts
+from areabench.settings.paths import AnchoredPath, as_written
 from areabench.settings.toml import block
 
 # ---------------------------------------------------------------------------------------------------- locations, errors
@@ -63,15 +64,18 @@ def shown(value: object) -> str:
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-def to_toml(settings: Any) -> str:
-    """A record as TOML, one section for each record in it; reading it again gives an equal record."""
+def to_toml(settings: Any, *, as_given: bool = False) -> str:
+    """A record as TOML, one section for each record in it; reading it again gives an equal record.
+
+    With `as_given` paths are written as the file had them, elsewhere absolute.
+    """
     written = {item.name: getattr(settings, item.name) for item in fields(settings) if _is_written(item, settings)}
     top = {name: value for name, value in written.items() if not is_dataclass(value)}
     sections = {name: value for name, value in written.items() if is_dataclass(value)}
-    blocks = [block(top)]
+    blocks = [block(as_written(top) if as_given else top)]
     for name, record in sections.items():
         entries = {item.name: getattr(record, item.name) for item in fields(record) if _is_written(item, record)}
-        blocks.append(f"[{name}]\n{block(entries)}")
+        blocks.append(f"[{name}]\n{block(as_written(entries) if as_given else entries)}")
     return "\n".join(blocks)
 
 
@@ -256,7 +260,7 @@ def _read_scalar(kind: Any, value: Any, location: Location, limits: Limits) -> A
     allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
     if kind is float and type(value) is int:
         value = _widen(value, location, allowed)
-    if type(value) is not kind and not isinstance(value, PythonObject):
+    if type(value) is not kind and not isinstance(value, PythonObject | AnchoredPath):
         raise location.error(f"{shown(value)} is not {allowed}")
     if kind is float and not math.isfinite(value):
         raise location.error(f"{value} is not finite; allowed is {allowed}")

@@ -26,6 +26,7 @@ from areabench.settings.parse import (
     shown,
     unknown,
 )
+from areabench.settings.paths import as_written
 from areabench.settings.toml import block, key_text, literal, read_text, read_toml
 from areabench.sweeps.tune import Tune, read_tune
 
@@ -73,17 +74,21 @@ class SweepFile:
         return trials * sum(math.prod(len(axis.values) for axis in grid) for grid in self.grids)
 
     def text(self) -> str:
-        """The sweep as one TOML file without `extends`; reading it again gives the same sweep."""
-        sections = {name: value for name, value in self.base.items() if isinstance(value, dict)}
-        blocks = [block({name: value for name, value in self.base.items() if name not in sections})]
+        """The sweep as one TOML file without `extends`, paths as given; reading it again gives the same sweep."""
+        base = as_written(self.base)
+        sections = {name: value for name, value in base.items() if isinstance(value, dict)}
+        blocks = [block({name: value for name, value in base.items() if name not in sections})]
         blocks += [f"[{key_text(name)}]\n{block(section)}" for name, section in sections.items()]
         section: Table = {"title": self.title, "trials": self.trials}
         if not self.title:
             del section["title"]
         blocks.append(f"[sweep]\n{block(section)}")
         for grid in self.grids:
-            lines = [f"{'.'.join(map(key_text, axis.key.split('.')))} = {literal(axis.values)}\n" for axis in grid]
-            blocks.append("[[sweep.grid]]\n" + "".join(lines))
+            lines = ["[[sweep.grid]]\n"]
+            for axis in grid:
+                key = ".".join(map(key_text, axis.key.split(".")))
+                lines.append(f"{key} = {literal(as_written(axis.values))}\n")
+            blocks.append("".join(lines))
         if self.tune is not None:
             blocks.append(self.tune.text())
         return "\n".join(blocks)
@@ -93,7 +98,7 @@ def read_sweep_file(
     path: Path, overrides: Sequence[str] = (), trials: int | None = None, changes: Table | None = None
 ) -> SweepFile:
     """Read a sweep file and what it extends; `overrides` (`section.key=value`) and `changes` go below the grids."""
-    table = _read_chain(path, ())
+    table = _read_chain(path, (), path.parent)
     apply_overrides(Experiment, table, overrides)
     table = merged(table, joined_folders(table, changes or {}))
     table = anchored(table, path.parent)
@@ -162,26 +167,30 @@ def merged(base: Table, changes: Table) -> Table:
 # ---------------------------------------------------------------------------------------------------- extends
 
 
-def _read_chain(path: Path, extended_by: tuple[Path, ...]) -> Table:
-    """A file on top of what it extends; a relative path in either starts at the file that wrote it."""
+def _read_chain(path: Path, extended_by: tuple[Path, ...], origin: Path) -> Table:
+    """A file on top of what it extends; a relative path in either starts at the file that wrote it.
+
+    All are written relative to `origin`, the folder of the first file.
+    """
     place = Location(str(extended_by[-1] if extended_by else path)).inner("extends")
     if path.resolve() in (known.resolve() for known in extended_by):
         chain = " -> ".join(map(str, (*extended_by, path)))
         raise place.error(f"the files extend each other in a circle ({chain}); remove one `extends`")
     if extended_by and not path.is_file():
         raise place.error(f"{path} does not exist; give a path relative to the file that extends it")
-    table = _anchored_grids(anchored(read_toml(read_text(path), str(path)), path.parent), path.parent)
-    origin = table.pop("extends", None)
-    if origin is None:
+    table = anchored_sweep(read_toml(read_text(path), str(path)), path.parent, origin)
+    extended = table.pop("extends", None)
+    if extended is None:
         return table
-    if not isinstance(origin, str) or not origin or "\0" in origin:
-        raise Location(str(path)).inner("extends").error(f"{shown(origin)} is not the path of a file; write a string")
-    base = _read_chain(path.parent / origin, (*extended_by, path))
+    if not isinstance(extended, str) or not extended or "\0" in extended:
+        raise Location(str(path)).inner("extends").error(f"{shown(extended)} is not the path of a file; write a string")
+    base = _read_chain(path.parent / extended, (*extended_by, path), origin)
     return merged(base, joined_folders(base, table))
 
 
-def _anchored_grids(table: Table, folder: Path) -> Table:
-    """The table with the files that its grids name made absolute; grids of another shape are refused later."""
+def anchored_sweep(table: Table, folder: Path, origin: Path | None = None, *, with_modules: bool = True) -> Table:
+    """The table of a sweep file with absolute paths, also in its grids; grids of another shape are refused later."""
+    table = anchored(table, folder, origin, with_modules=with_modules)
     sweep = table.get("sweep")
     if not isinstance(sweep, dict) or not isinstance(grids := sweep.get("grid"), list):
         return table
@@ -190,13 +199,13 @@ def _anchored_grids(table: Table, folder: Path) -> Table:
         changed: Table = {}
         for section, entries in grid.items() if isinstance(grid, dict) else ():
             if isinstance(entries, list):  # whole sections
-                changed[section] = [anchored({section: entry}, folder)[section] for entry in entries]
+                changed[section] = [anchored({section: entry}, folder, origin)[section] for entry in entries]
             elif isinstance(entries, dict):
                 changed[section] = dict(entries)
                 for name in path_keys_of(section) & entries.keys():
                     if isinstance(files := entries[name], list):
-                        paths = [anchored({section: {name: file}}, folder)[section][name] for file in files]
-                        changed[section][name] = paths
+                        tables = [anchored({section: {name: file}}, folder, origin) for file in files]
+                        changed[section][name] = [each[section][name] for each in tables]
         found.append({**grid, **changed} if changed else grid)
     return {**table, "sweep": {**sweep, "grid": found}}
 

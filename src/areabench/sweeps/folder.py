@@ -9,13 +9,14 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from areabench.engine.events import State
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.experiment import Experiment
+from areabench.experiment.files import named_files
 from areabench.files import replace_text
 from areabench.plugins.modules import modules_of
 from areabench.sweeps.passes import Task, part_of
@@ -25,9 +26,9 @@ from areabench.sweeps.read import (
     FAILURES,
     SWEEP_FILE,
     Failure,
+    content_changed,
     ended_state,
     read_stored,
-    recorded_code_changed,
     stored_text,
 )
 
@@ -76,14 +77,10 @@ def look_into(folder: Path, plan: SweepPlan, share: Share = _ALL, *, force: bool
 def _state(path: Path, experiment: Experiment) -> State | None:
     """How the run of exactly this experiment ended; None unless it is complete and made with what the files hold now.
 
-    Such a file is the trace of the delays, or a module of the user's own.
+    Such a file has data, or the trace of the delays, or is a module of the user's own.
     """
-    if modules_of(experiment) and recorded_code_changed(path):
+    if (modules_of(experiment) or named_files(experiment)) and content_changed(path, experiment):
         return None
-    trace = experiment.delays.source
-    with suppress(OSError):  # no run yet
-        if trace is not None and Path(trace).stat().st_mtime_ns > path.stat().st_mtime_ns:
-            return None
     return ended_state(path, experiment, evaluated=True)
 
 
@@ -130,7 +127,7 @@ def opened(folder: Path, plan: SweepPlan, transport: str, share: Share = _ALL) -
                 _lock(folder, share, locks)
                 check_contents(folder, plan, transport)
                 _remove_leftovers(folder, plan, share)
-                _store(folder, stored_text(plan, transport), share)
+                _store(folder, stored_text(plan, transport, folder), share)
         except OSError as error:
             raise _unusable(folder, error) from error
         yield

@@ -21,11 +21,10 @@ from typing import IO
 from areabench.engine.client import most_ranks
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
-from areabench.experiment.parse import parse_experiment
+from areabench.experiment.files import base_folder, stored_experiment, written_text
 from areabench.launching.mpirun import mpirun_command
 from areabench.launching.watch import PATIENCE_S, end_with_parent, private_tmpdir
 from areabench.progress import SweepProgress
-from areabench.settings.parse import to_toml
 from areabench.sweeps.passes import Pass, PassOutcome, Task, part_of
 from areabench.transports.signals import Interrupts
 
@@ -43,14 +42,24 @@ class Batch:
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        tasks = [{"experiment": to_toml(task.experiment), "output": str(task.output)} for task in self.tasks]
+        tasks = [
+            {
+                "experiment": written_text(task.experiment),
+                "folder": base_folder(task.experiment),
+                "output": str(task.output),
+            }
+            for task in self.tasks
+        ]
         path.write_text(json.dumps({"command": self.command, "pid": self.pid, "tasks": tasks}), encoding="utf-8")
 
 
 def read_batch(path: Path) -> Batch:
     """Read what `write` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    tasks = tuple(Task(parse_experiment(task["experiment"]), Path(task["output"])) for task in content["tasks"])
+    tasks = tuple(
+        Task(stored_experiment(task["experiment"], "batch", task["folder"]), Path(task["output"]))
+        for task in content["tasks"]
+    )
     return Batch(tasks, content["command"], content["pid"])
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.experiment import Experiment
+from areabench.experiment.files import written_text
 from areabench.experiment.parse import check_trace, checked_experiment
 from areabench.kernels import Bits
 from areabench.settings.keys import slug
-from areabench.settings.parse import to_toml
+from areabench.settings.paths import as_written
 from areabench.settings.toml import literal
 from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.sweeps.tune import Setting
@@ -170,7 +171,7 @@ def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:
 def run_file_name(experiment: Experiment) -> str:
     """What the run file of an experiment is called in a sweep's folder: readable, and different for different runs."""
     method = experiment.method
-    return f"{slug(method.name)}-{method.step_size:g}-{experiment.seed}-{_digest(to_toml(experiment))}.h5"
+    return f"{slug(method.name)}-{method.step_size:g}-{experiment.seed}-{_digest(written_text(experiment))}.h5"
 
 
 def _invalid(settings: tuple[tuple[str, object], ...], table: Table, trial: int, error: str) -> Member:
@@ -180,7 +181,7 @@ def _invalid(settings: tuple[tuple[str, object], ...], table: Table, trial: int,
     seed = trial
     if type(given) is int and abs(given) <= SEEDS:
         seed += given
-    digest = _digest(literal({**table, "seed": (given, trial)}))
+    digest = _digest(literal(as_written({**table, "seed": (given, trial)})))
     return Member(settings, seed, None, error, f"{name}-invalid-{seed}-{digest}.h5")
 
 

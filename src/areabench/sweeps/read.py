@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from areabench.engine.events import ENDED, Kind, State, Status
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
+from areabench.experiment.files import base_folder, changed_files, written_text
 from areabench.experiment.labels import flatten
 from areabench.files import check_checksum, with_checksum
 from areabench.plugins.modules import checksum, of_text
@@ -26,10 +28,10 @@ from areabench.runfile.open import DamagedFileError
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
 from areabench.runfile.reader import RunReader
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
-from areabench.settings.parse import Location, to_toml
-from areabench.settings.toml import literal, read_text, read_toml
+from areabench.settings.parse import Location
+from areabench.settings.toml import block, read_text, read_toml
 from areabench.sweeps.choose import TunedChoice, choose_settings, read_choice, write_choice
-from areabench.sweeps.file import SweepFile, check_sweep
+from areabench.sweeps.file import SweepFile, anchored_sweep, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
 from areabench.sweeps.tune import Tune
 
@@ -163,14 +165,17 @@ def ended_state(path: Path, experiment: Experiment, *, evaluated: bool = False) 
     return state if state in ENDED else None
 
 
-def recorded_code_changed(path: Path) -> bool:
-    """Whether a module that a run was made with has changed since, or is missing; imports nothing."""
+def content_changed(path: Path, experiment: Experiment) -> bool:
+    """Whether a module or file that a run was made with has changed since, or is missing; imports nothing."""
     try:
         with RunReader(path) as reader:
-            modules = of_text(reader.provenance.modules)
+            provenance = reader.provenance
     except RunFileError:
         return False
-    return any(checksum(Path(module.file)) != module.sha256 for module in modules)
+    modules = of_text(provenance.modules)
+    if any(checksum(module.source(experiment.module_folders or ())) != module.sha256 for module in modules):
+        return True
+    return any(changed_files(provenance.files, experiment))
 
 
 def can_continue(path: Path, experiment: Experiment) -> bool:
@@ -219,7 +224,7 @@ def _holds(reader: RunReader, experiment: Experiment) -> bool:
     """Whether it is a run file of this version, and of this experiment."""
     about = reader.attributes
     known = (about.get("format"), about.get("schema_version")) == (FORMAT, SCHEMA_VERSION)
-    return known and reader.experiment_text == to_toml(experiment)
+    return known and reader.experiment_text == written_text(experiment)
 
 
 # ---------------------------------------------------------------------------------------------------- sweeps
@@ -438,10 +443,13 @@ class StoredSweep:
     file: SweepFile
 
 
-def stored_text(plan: SweepPlan, transport: str) -> str:
+def stored_text(plan: SweepPlan, transport: str, folder: Path) -> str:
     """The content of sweep.toml: the sweep, and what the folder is."""
-    folder = f"[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n"
-    return with_checksum(f"{plan.file.text()}\n{folder}")
+    about = {"name": plan.name, "transport": transport}
+    origins = (base_folder(member.experiment) for member in plan.members if member.experiment is not None)
+    if origin := next(filter(None, origins), ""):
+        about["paths_from"] = os.path.relpath(origin, folder.absolute())
+    return with_checksum(f"{plan.file.text()}\n[folder]\n{block(about)}")
 
 
 def read_stored(folder: Path) -> StoredSweep:
@@ -455,6 +463,7 @@ def read_stored(folder: Path) -> StoredSweep:
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
     check_checksum(path, text)
+    table = anchored_sweep(table, Path(os.path.normpath(folder / str(about.get("paths_from", "")))), with_modules=False)
     return StoredSweep(about["name"], about["transport"], check_sweep(table, Location(str(path))))
 
 

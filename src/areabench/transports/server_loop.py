@@ -22,10 +22,10 @@ from areabench.engine.server import Removal
 from areabench.engine.state import RunState
 from areabench.engine.timings import Timings
 from areabench.errors import ClientsLost, RunFailure
+from areabench.experiment.files import written_text
 from areabench.runfile.checkpoint import Checkpoint, CheckpointWriter, saved_memories
 from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.record import Recorder
-from areabench.settings.parse import to_toml
 from areabench.transports.clock import Backoff, RealClock
 from areabench.transports.signals import CheckpointTriggers
 
@@ -466,7 +466,7 @@ class MemoryTasks:
         self._begun_s = time_s
         self._recorder.flush()
         run_state = self._conductor.run_state(time_s)
-        checkpoint = Checkpoint(to_toml(self._experiment), run_state, held=self._recorder.held)
+        checkpoint = Checkpoint(written_text(self._experiment), run_state, held=self._recorder.held)
         under_way = self._conductor.rounds_under_way
         rounds = {client: number for client, number in under_way.items() if number and self._memory is not None}
         if self._silent:

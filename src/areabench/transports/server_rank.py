@@ -15,6 +15,7 @@ from areabench.engine.evaluation import BackgroundWatch, NoTarget
 from areabench.engine.events import State, Status
 from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
+from areabench.experiment.files import file_digests
 from areabench.host import Footprint, Meter
 from areabench.plugins.modules import loaded, to_text
 from areabench.progress import ProgressLine
@@ -70,7 +71,7 @@ def _new_run(context: RankContext) -> ServerRun:
     modules = to_text(loaded(experiment))
     provenance = gather_provenance(
         "mpi", options.command, threads_in_force(os.environ), experiment.seed, context.world.library, hosts, modules,
-        scenario.data_digest, context.kernels,
+        scenario.data_digest, context.kernels, file_digests(experiment),
     )  # fmt: skip
     recorder = open_recorder(scenario, options, live=False)
     recorder.begin(provenance, scenario.client_table(context.placement, hosts))

@@ -20,6 +20,7 @@ from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import Scenario, build_scenario, try_parts
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.experiment.experiment import Experiment
+from areabench.experiment.files import changed_files, file_digests, written_text
 from areabench.kernels import Kernels, check_bits, kernels_in_force
 from areabench.plugins.call import exit_failure
 from areabench.plugins.callables import place_in
@@ -37,7 +38,6 @@ from areabench.runfile.observed import ObservedRecorder
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder, RunPrefix
-from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads, threads_in_force
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import CheckpointTriggers
@@ -87,6 +87,7 @@ def _simulator_provenance(scenario: Scenario, options: RunOptions) -> Provenance
         seed,
         modules=modules,
         data_digest=scenario.data_digest,
+        files=file_digests(scenario.experiment),
     )
 
 
@@ -128,8 +129,10 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     if changed := next(changes(run.provenance.modules, run.experiment), ""):
         raise RunFileError(f"{run.path}: {changed}; put the old one back, or run the experiment again")
     scenario.check_data(run.provenance.data_digest, run.path)
+    if changed := next(changed_files(run.provenance.files, run.experiment), ""):
+        raise RunFileError(f"{run.path}: {changed}; put the old file back, or run the experiment again")
     events, snapshots = len(run.events_array), len(run.snapshot_index)
-    if checkpoint.experiment != to_toml(run.experiment):
+    if checkpoint.experiment != written_text(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
     wanted = checkpoint.run_state.tally.events if run.experiment.record.events else 0
     if events < wanted or snapshots < checkpoint.run_state.snapshots:
@@ -276,8 +279,7 @@ def open_recorder(scenario: Scenario, options: RunOptions, *, live: bool = True)
     """A new run file for a scenario; `live`: observers are told of snapshots as they are taken."""
     experiment, problem = scenario.experiment, scenario.problem
     output, kind = options.output_for(experiment), _recorder_kind(options)
-    dimension, dtype = problem.dimension, problem.dtype
-    recorder = kind(output, to_toml(experiment), dimension, dtype, force=options.force, record=experiment.record)
+    recorder = kind.of(experiment, output, (problem.dimension, problem.dtype), force=options.force)
     if isinstance(recorder, ObservedRecorder):
         recorder.observe(options.observers, scenario, live=live)
     discard_checkpoint(output)  # of a run that is overwritten; the file is locked now

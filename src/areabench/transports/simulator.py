@@ -26,12 +26,12 @@ from areabench.engine.scenario import ClientPool, Scenario
 from areabench.engine.server import Removal, Server
 from areabench.engine.state import FirstOrders, Tally
 from areabench.experiment.experiment import Stop
+from areabench.experiment.files import written_text
 from areabench.problems.base import Metrics, Problem
 from areabench.runfile.checkpoint import Checkpoint, Pending
 from areabench.runfile.layout import ModelsInMemory
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import EVENT
-from areabench.settings.parse import to_toml
 from areabench.threads import limited_threads
 from areabench.timing.delays import RoundTime
 
@@ -230,7 +230,7 @@ class Simulator:
         kept = ((number, client.memory_at(client.round)) for number, client in self._clients.items())
         memories = {number: memory for number, memory in kept if memory is not None}
         run_state = self._conductor.run_state(self._now_s)
-        return Checkpoint(to_toml(self._scenario.experiment), run_state, memories, pending, self._sequence, held)
+        return Checkpoint(written_text(self._scenario.experiment), run_state, memories, pending, self._sequence, held)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint."""
