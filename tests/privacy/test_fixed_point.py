@@ -44,9 +44,9 @@ def test_entries_are_rounded_clipped_or_not_sent(
 ) -> None:
     found, how = number.encode(vector(*values))
     assert found.tolist() == [each % 2**32 for each in integers]
-    assert number.signed(found).tolist() == integers
+    assert number.as_signed(found).tolist() == integers
     assert how is fit
-    assert number.decode(number.signed(found), np.float32).tolist() == [each / 4 for each in integers]
+    assert number.decode(number.as_signed(found), np.float32).tolist() == [each / 4 for each in integers]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_bits_behind_the_point(settings: Privacy, expected: int) -> None:
 def test_a_sum_of_the_largest_updates_keeps_its_sign(bits: int, limit: float) -> None:
     number = FixedPoint.of(Privacy(bits=bits, most_updates=256))
     total = np.add.reduce([number.encode(vector(limit))[0]] * 256, dtype=number.dtype)
-    assert number.decode(number.signed(total), np.float64).tolist() == [256 * limit]
+    assert number.decode(number.as_signed(total), np.float64).tolist() == [256 * limit]
 
 
 @given(
@@ -77,8 +77,8 @@ def test_a_sum_of_the_largest_updates_keeps_its_sign(bits: int, limit: float) ->
 def test_a_sum_of_the_most_updates_does_not_overflow(updates: list[list[float]], bits: int) -> None:
     number = FixedPoint.of(Privacy(bits=bits))
     encoded = [number.encode(vector(*values))[0] for values in updates]
-    total = number.signed(np.add.reduce(encoded, dtype=number.dtype))
-    columns = zip(*(number.signed(one).tolist() for one in encoded), strict=True)
+    total = number.as_signed(np.add.reduce(encoded, dtype=number.dtype))
+    columns = zip(*(number.as_signed(one).tolist() for one in encoded), strict=True)
     assert total.tolist() == [sum(column) for column in columns]  # as integers without a limit have it
     plain = np.sum(np.array(updates, np.float64), axis=0)
     assert np.all(np.abs(number.decode(total, np.float64) - plain) <= len(updates) * number.resolution / 2)
@@ -109,14 +109,14 @@ def test_area_by_hand() -> None:
     """Client 0 goes to (1.3, 2), client 1 to (1, 1.1), in quarters: residuals (1, 0) and (0, -4) of them."""
     method = in_fixed_point(area(2), COARSE, START)
     first, second = (method.report(method.remember(START), work(*local)) for local in ((1.3, 2.0), (1.0, 1.1)))
-    assert [QUARTERS.signed(report.payload).tolist() for report in (first, second)] == [[1, 0], [0, -4]]
+    assert [QUARTERS.as_signed(report.payload).tolist() for report in (first, second)] == [[1, 0], [0, -4]]
     state = received(method, arrival(0, first.payload), arrival(1, second.payload))
     step = method.aggregate(state)
     assert step.state.model.tolist() == [1.0 + 0.25 / 2, 2.0 - 1.0 / 2]
     assert step.stepped
     # Client 0 goes on to (1.3, 2) again: it has sent 1.25 so far, and 0.05 is less than half a quarter.
     again = method.report(first.memory, work(1.3, 2.0))
-    assert QUARTERS.signed(again.payload).tolist() == [0, 0]
+    assert QUARTERS.as_signed(again.payload).tolist() == [0, 0]
     assert again.memory is not None
     assert again.memory.tolist() == [1, 0]
 

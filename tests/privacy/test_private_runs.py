@@ -188,7 +188,7 @@ def test_what_clients_remember_is_exactly_what_was_used_or_waits(
     state: SumState = simulator._conductor._server.state
     number = FixedPoint.of(experiment.privacy or Privacy())
     used = sum(opened.sums, np.zeros(3, np.int64))
-    waits = np.zeros(3, np.int64) if state.pending.total is None else number.signed(state.pending.total)
+    waits = np.zeros(3, np.int64) if state.pending.total is None else number.as_signed(state.pending.total)
     remembered = np.sum(memories(simulator), axis=0)
     assert remembered.any()
     assert np.array_equal(remembered, used + waits)
@@ -201,7 +201,7 @@ def test_the_model_of_area_is_the_mean_of_the_memories(tmp_path: Path) -> None:
         simulator = simulated(experiment, tmp_path)
     scenario, number = build_scenario(experiment, tmp_path), FixedPoint.of(experiment.privacy or Privacy())
     state: SumState = simulator._conductor._server.state
-    waits = 0 if state.pending.total is None else number.signed(state.pending.total)
+    waits = 0 if state.pending.total is None else number.as_signed(state.pending.total)
     mean = np.mean(memories(simulator), axis=0) * number.resolution
     u = waits * number.resolution / 5
     np.testing.assert_allclose(state.model + u, scenario.start + mean, rtol=0, atol=2e-6)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import numpy as np
-
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment, Stop
 from areabench.problems.data.mnist import Mnist
@@ -23,18 +21,28 @@ _MOST_EVENTS = 1e10  # expected updates or server steps of a run: the simulator 
 
 def check_combinations(experiment: Experiment) -> Experiment:
     """The experiment with dependent defaults filled in; a UserError for a combination that makes no sense."""
-    _check_name(experiment.name)
+    count = experiment.clients.count
+    problem = experiment.problem
+    aggregation = experiment.aggregation
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", experiment.name):  # it becomes part of a file name
+        raise UserError(
+            f"name: {experiment.name[:100]!r} cannot be part of a file name; use 1 to 100 letters, digits, '.', '_' "
+            "and '-'"
+        )
     _check_end(experiment)
-    _check_rates(experiment)
-    _check_steps(experiment)
+    experiment.rates.check_clients(count)
+    if experiment.delays.follows_rates:
+        check_updates(experiment, experiment.rates.typical * count, "rates")
+    if aggregation.mean_period_s is not None:
+        _check_events(experiment.stop, 1 / aggregation.mean_period_s, aggregation.pace)
     _check_local_work(experiment)
     check_part(experiment, experiment.method)
-    _check_data(experiment)
-    check_part(experiment, experiment.problem)
-    _check_faults(experiment)
-    _check_privacy(experiment)
+    for section in ("data", "split"):
+        if not problem.takes_data and getattr(experiment, section) is not None:
+            raise UserError(f'{section}: problem "{problem.name}" uses no data; remove the section [{section}]')
+    for part in (problem, experiment.faults, experiment.privacy):
+        check_part(experiment, part)
     _check_round(experiment)
-    problem = experiment.problem
     if not problem.takes_data:
         return experiment
     if is_own(problem) and experiment.data is None:  # it makes its own data
@@ -44,16 +52,8 @@ def check_combinations(experiment: Experiment) -> Experiment:
     data = experiment.data or Mnist()
     split = experiment.split or Dirichlet()
     if data.train_samples is not None:
-        check_enough(split.name, split.least, data.train_samples, experiment.clients.count)
+        check_enough(split.name, split.least, data.train_samples, count)
     return replace(experiment, data=data, split=split)
-
-
-def _check_name(name: str) -> None:
-    """The name becomes part of a file name."""
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
-        raise UserError(
-            f"name: {name[:100]!r} cannot be part of a file name; use 1 to 100 letters, digits, '.', '_' and '-'"
-        )
 
 
 def _check_end(experiment: Experiment) -> None:
@@ -71,13 +71,6 @@ def _check_end(experiment: Experiment) -> None:
             f"record.interval_s: {record.interval_s} s over a horizon of {stop.horizon_s} s is more than 1,000,000 "
             "snapshots; use a larger interval"
         )
-
-
-def _check_rates(experiment: Experiment) -> None:
-    rates = experiment.rates
-    rates.check_clients(experiment.clients.count)
-    if experiment.delays.follows_rates:
-        check_updates(experiment, rates.typical * experiment.clients.count, "rates")
 
 
 def check_updates(experiment: Experiment, per_second: float, key: str) -> None:
@@ -111,13 +104,6 @@ def _check_local_work(experiment: Experiment) -> None:
         )
 
 
-def _check_steps(experiment: Experiment) -> None:
-    """Refuse a clock by which the server would step for days."""
-    aggregation = experiment.aggregation
-    if aggregation.mean_period_s is not None:
-        _check_events(experiment.stop, 1 / aggregation.mean_period_s, aggregation.pace)
-
-
 def _check_events(stop: Stop, per_second: float, what: str) -> None:
     """Refuse `what` if it gives too many events until the run ends."""
     if stop.iterations is not None and stop.iterations <= _MOST_EVENTS:
@@ -131,15 +117,6 @@ def _check_events(stop: Stop, per_second: float, what: str) -> None:
         )
 
 
-def _check_data(experiment: Experiment) -> None:
-    problem = experiment.problem
-    if problem.takes_data:
-        return
-    for section in ("data", "split"):
-        if getattr(experiment, section) is not None:
-            raise UserError(f'{section}: problem "{problem.name}" uses no data; remove the section [{section}]')
-
-
 def _check_round(experiment: Experiment) -> None:
     """Refuse rounds that would never end, or whose samples, which are drawn together, would not fit into memory."""
     steps = experiment.clients.local_steps
@@ -151,58 +128,3 @@ def _check_round(experiment: Experiment) -> None:
             f"problem.batch_size: {batch_size:,} in each of clients.local_steps = {steps:,} are more than "
             f"{_MOST_DRAWS:,} samples per round; use a smaller batch or fewer steps"
         )
-
-
-def _check_privacy(experiment: Experiment) -> None:
-    """Refuse secure aggregation where no sum reaches the threshold, or what it hides is asked for."""
-    privacy = experiment.privacy
-    delta = experiment.aggregation.delta
-    if privacy is None:
-        return
-    if not is_own(experiment.method):
-        nothing = np.zeros(experiment.clients.count)
-        if experiment.method.build(experiment.method_inputs(nothing + 1.0, nothing.astype(np.int64))).add is None:
-            raise UserError(
-                f'privacy: method "{experiment.method.name}" uses each update by itself, so it cannot do with sums; '
-                "use one that docs/privacy.md names, or remove the section [privacy]"
-            )
-    if privacy.bits not in (32, 64):
-        raise UserError(f"privacy.bits: {privacy.bits} is not supported; use 32 or 64")
-    if privacy.fraction_bits < 1:
-        raise UserError(
-            f"privacy.range: {privacy.range:g} and most_updates = {privacy.most_updates} leave no bits behind the "
-            "point; use bits = 64, a smaller range, or fewer updates in a sum"
-        )
-    if privacy.threshold > experiment.clients.count:
-        raise UserError(
-            f"privacy.threshold: {privacy.threshold} is more than clients.count = {experiment.clients.count}; use at "
-            "most so many"
-        )
-    if delta is not None and not privacy.threshold <= delta <= privacy.most_updates:
-        raise UserError(
-            f"aggregation.updates: sums of {delta} are not within privacy.threshold = "
-            f"{privacy.threshold} and privacy.most_updates = {privacy.most_updates}; change one of them"
-        )
-    if experiment.faults.lost_client == "remove":
-        raise UserError(
-            'faults.lost_client: "remove" asks clients for their memories, which [privacy] hides; use "keep"'
-        )
-    if experiment.local.control_variates:
-        raise UserError(
-            "local.control_variates: the server uses each change by itself, which [privacy] hides; use false"
-        )
-
-
-def _check_faults(experiment: Experiment) -> None:
-    faults = experiment.faults
-    count = experiment.clients.count
-    if len(faults.lost) != len(faults.lost_at_s):
-        raise UserError(
-            f"faults.lost_at_s: {list(faults.lost_at_s)} is not one time for each client in faults.lost; give as many"
-        )
-    if any(client >= count for client in faults.lost) or len(set(faults.lost)) < len(faults.lost):
-        raise UserError(
-            f"faults.lost: {list(faults.lost)} are not different clients from 0 to {count - 1}; name each once"
-        )
-    if len(faults.lost) == count:
-        raise UserError(f"faults.lost: names all clients, {count} in number; leave at least one")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.errors import UserError
 from areabench.kernels import Bits
 from areabench.methods import AGGREGATIONS, METHODS, SCHEDULES
 from areabench.methods.base import MethodInputs, MethodSettings
@@ -45,6 +46,20 @@ class Faults:
     )
     lost: tuple[int, ...] = key("clients that the simulator loses, each at its time in `lost_at_s`", (), minimum=0)
     lost_at_s: tuple[float, ...] = key("when it loses them", (), unit="s", minimum=0)
+
+    def check(self, experiment: Experiment) -> None:
+        """Each lost client is one of the experiment's, with a time, and one is left."""
+        count = experiment.clients.count
+        if len(self.lost) != len(self.lost_at_s):
+            raise UserError(
+                f"faults.lost_at_s: {list(self.lost_at_s)} is not one time for each client in faults.lost; give as many"
+            )
+        if any(client >= count for client in self.lost) or len(set(self.lost)) < len(self.lost):
+            raise UserError(
+                f"faults.lost: {list(self.lost)} are not different clients from 0 to {count - 1}; name each once"
+            )
+        if len(self.lost) == count:
+            raise UserError(f"faults.lost: names all clients, {count} in number; leave at least one")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.errors import RunFailure, UserError
 from areabench.methods.base import Arrival, Buffer, Fit, Masked, Method, Report, Step, Work, within
-from areabench.settings.keys import key
+from areabench.settings.keys import is_own, key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,45 @@ class Privacy:
         while bits > 0 and self.most_updates * math.ceil(widest * 2**bits) >= 2 ** (self.bits - 1):
             bits -= 1
         return bits
+
+    def check(self, experiment: Experiment) -> None:
+        """Sums reach the threshold, and nothing asks for what they hide."""
+        delta = experiment.aggregation.delta
+        method = experiment.method
+        count = experiment.clients.count
+        # a method of the user's own is not imported yet: `in_fixed_point` refuses it
+        if (
+            not is_own(method)
+            and method.build(experiment.method_inputs(np.ones(count), np.zeros(count, np.int64))).add is None
+        ):
+            raise UserError(
+                f'privacy: method "{method.name}" uses each update by itself, so it cannot do with sums; use one that '
+                "docs/privacy.md names, or remove the section [privacy]"
+            )
+        if self.bits not in (32, 64):
+            raise UserError(f"privacy.bits: {self.bits} is not supported; use 32 or 64")
+        if self.fraction_bits < 1:
+            raise UserError(
+                f"privacy.range: {self.range:g} and most_updates = {self.most_updates} leave no bits behind the "
+                "point; use bits = 64, a smaller range, or fewer updates in a sum"
+            )
+        if self.threshold > count:
+            raise UserError(
+                f"privacy.threshold: {self.threshold} is more than clients.count = {count}; use at most so many"
+            )
+        if delta is not None and not self.threshold <= delta <= self.most_updates:
+            raise UserError(
+                f"aggregation.updates: sums of {delta} are not within privacy.threshold = "
+                f"{self.threshold} and privacy.most_updates = {self.most_updates}; change one of them"
+            )
+        if experiment.faults.lost_client == "remove":
+            raise UserError(
+                'faults.lost_client: "remove" asks clients for their memories, which [privacy] hides; use "keep"'
+            )
+        if experiment.local.control_variates:
+            raise UserError(
+                "local.control_variates: the server uses each change by itself, which [privacy] hides; use false"
+            )
 
 
 @dataclass(frozen=True)
@@ -86,7 +128,7 @@ class FixedPoint:
         scaled = vector * 2.0**self.fraction_bits
         return np.rint(scaled, out=scaled).astype(f"i{self.bits // 8}").view(self.dtype), fit
 
-    def signed(self, integers: Vector) -> NDArray[np.int64]:
+    def as_signed(self, integers: Vector) -> NDArray[np.int64]:
         """The integers with their signs, if they are those of a vector within the range or of a sum of such."""
         return integers.view(f"i{self.bits // 8}").astype(np.int64, copy=False)
 
@@ -135,7 +177,7 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
 
     def report(memory: Vector | None, work: Work) -> Report:
         integers, fit = number.encode(method.report(held_by(memory), work).payload)
-        return Report(integers, None if memory is None else memory + number.signed(integers), fit)
+        return Report(integers, None if memory is None else memory + number.as_signed(integers), fit)
 
     def waiting_for_none(state: Any) -> SumState:
         return SumState(state, Buffer())
@@ -157,7 +199,7 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
         if total is not None:
             if not covered(state):
                 return Step(state, stepped=False)
-            inner = add(inner, number.decode(number.signed(total), start.dtype))
+            inner = add(inner, number.decode(number.as_signed(total), start.dtype))
         step = method.aggregate(inner)
         return step._replace(state=waiting_for_none(step.state))
 
