@@ -76,6 +76,13 @@ def keep(arrivals: list[Arrival]) -> Receive:
     return receive
 
 
+def served(method: Method, local_steps: int = 1) -> tuple[Server, list[Order]]:
+    """A server of two clients, and what it tells them after the first answer."""
+    server = Server(method, lambda _iteration, _time_s: 0.5, START, 2, local_steps)
+    first = server.begin()[0]
+    return server, server.receive(answer(first, START), first, 1.0)
+
+
 def kinds(table: Table) -> list[Kind]:
     return [event.kind for event in table.recorder.events]
 
@@ -94,9 +101,8 @@ def test_a_reply_after_the_step_carries_the_new_model() -> None:
 
 def test_replies_after_the_step_come_before_the_calls_of_the_step() -> None:
     method = rule(reply="after", aggregate=lambda state: Step(state._replace(model=state.model + 1), (1,)))
-    server = Server(method, lambda _iteration, _time_s: 0.5, START, clients=2)
-    first = server.begin()[0]
-    assert server.receive(answer(first, START), first, 1.0) == []
+    server, told = served(method)
+    assert told == []
     orders = server.aggregate(1.0)
     assert [(order.client, order.version, order.flags) for order in orders] == [(0, 1, Flag.REPLY), (1, 1, Flag.NONE)]
     assert server.replies() == []  # once only
@@ -326,11 +332,7 @@ def test_a_contacted_client_sends_what_its_local_steps_have_led_to() -> None:
 
 
 def test_cancels_come_before_calls_and_contacts_after_them() -> None:
-    server = Server(
-        interrupting(cancels=(1,), calls=(0, 1), contacts=(1,)), lambda _iteration, _time_s: 0.5, START, 2, 1
-    )
-    first = server.begin()[0]
-    orders = server.receive(answer(first, START), first, 1.0)
+    _, orders = served(interrupting(cancels=(1,), calls=(0, 1), contacts=(1,)))
     assert [(order.client, order.flags) for order in orders] == [
         (1, Flag.CANCEL), (0, Flag.REPLY), (1, Flag.NONE), (1, Flag.CONTACT),
     ]  # fmt: skip
@@ -373,10 +375,8 @@ def test_a_lost_client_must_not_be_called() -> None:
 
 
 def test_a_client_that_chooses_its_local_steps_is_not_interrupted() -> None:
-    server = Server(interrupting(contacts=(1,)), lambda _iteration, _time_s: 0.5, START, clients=2, local_steps=0)
-    first = server.begin()[0]
     with pytest.raises(RunFailure, match='method "tried" interrupts client 1, which chooses its local steps itself; '):
-        server.receive(answer(first, START), first, 1.0)
+        served(interrupting(contacts=(1,)), local_steps=0)
 
 
 # ---------------------------------------------------------------------------------------------------- shapes

@@ -118,8 +118,9 @@ class Client:
             computed = work.steps
         if computed < order.local_steps:
             self._local.skip(order.local_steps - computed)
+        # Without a local step the result is still the model that was lent.
         if not work.steps:
-            work = work._replace(local=work.local.copy())  # the transport may use the order's array again
+            work = work._replace(local=work.local.copy())
         payload, memory, fit = self._method.report(self.memory, work)
         self.flags = _FIT_FLAGS[fit]
         if memory is not None and (self._lends or memory is not work.local):

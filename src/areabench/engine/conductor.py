@@ -161,7 +161,7 @@ class Conductor:
 
     def _look_ahead(self) -> None:
         """Note when the next thing that is not an update is to be expected."""
-        if self._over_s is not None or self._stop.has_target:
+        if self._over_s is not None or self._stop.has_target:  # any event may end the run
             self.next_check_s = -math.inf
         else:
             self.next_check_s = min(self._grid_s, self.horizon_s, self.timer_s)
@@ -181,6 +181,7 @@ class Conductor:
                 self.refuse(client, reason, time_s, update)
             return
         assert open_order is not None
+        # Integers are compared here and below: looking into a Flag takes as long as a short call.
         if flags & _CLIPPED:
             recorder.tally.clipped += 1
         if self._refusals:
@@ -195,6 +196,7 @@ class Conductor:
         else:
             self._end_round(client, local_steps, time_s)
             self._send(server.answer(step, client), time_s)
+        # The reply is out: what follows delays no client.
         self.updates += 1
         self.service_s = service_s = self._clock() - time_s
         iteration = server.iteration
@@ -208,6 +210,7 @@ class Conductor:
                 0 if self._masked else recorder.digest(payload),
             )  # fmt: skip
             recorder.event(_make_tuple(Event, row))
+        # The last iteration may be an update; a step that it would make due is one iteration too many.
         if iteration >= self._iterations:
             self._check_end()
         elif (server.updates_since_step >= self._step_after or server.decides) and self._step_if_due(time_s):
@@ -246,6 +249,7 @@ class Conductor:
 
     def _end_if_all_refused(self, reason: Reason, what: str) -> None:
         """End a run in which the last update of every client with an open order was refused."""
+        # Where few clients are at work, one refusal of each is no sign yet.
         if sum(self._refusals.values()) < _LEAST_REFUSALS:
             return
         if any(client not in self._refusals for client in self._open_orders.clients()):
@@ -322,6 +326,7 @@ class Conductor:
         """The server steps by the clock."""
         self.pass_time(time_s)
         asked_s = self._wake_s
+        # The criterion's next time is set before the step, after which the rule says when to wake it.
         if self._criterion.next_s <= asked_s:
             self._criterion.advance()
             self._look_ahead()
@@ -425,6 +430,7 @@ class Conductor:
         self._grid_number = run_state.grid_number
         if self._record.snapshots == "grid":
             self._grid_s = self._grid_number * self._record.interval_s
+        # A criterion draws its times: the same draws are made again.
         while self._criterion.passed < run_state.timers_passed:
             self._criterion.advance()
         self.updates = run_state.tally.kinds[Kind.UPDATE]
@@ -526,6 +532,7 @@ class Conductor:
             if order.flags is Flag.CANCEL:
                 does = "cancels the order of"
             raise RunFailure(f'method "{self._server.name}" {does} client {client}, which has no order; call it first')
+        # A message without a model has no version; the client must know which round is meant, as messages cross.
         self._deliver(order._replace(version=open_order.round))
         if order.flags is Flag.CONTACT:
             self._open_orders.contact(client)

@@ -41,6 +41,7 @@ def evaluate_models(
         if wrong := wrong_metrics(metrics, len(part)):
             raise ValueError(f"evaluate() {wrong}; {ONE_ENTRY_PER_MODEL}")
         found.append(metrics)
+    # Back to one entry per name, in the order of the names.
     place = {name: number for number, name in enumerate(parts[True] + parts[False])}
     order = np.array([place[name] for name in names], dtype=np.intp)
     columns = {

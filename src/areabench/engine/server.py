@@ -130,6 +130,7 @@ class Server:
     def first_orders(self) -> FirstOrders | list[Order]:
         """As `begin`, without making a record of each order where they are alike."""
         step = self._method.start(self._start)
+        # A bool is an int too, and no client: it takes the way on which it is refused by name.
         clients = [call for call in step.calls if type(call) is int]
         if not clients or len(set(clients)) < len(step.calls) or step.cancels or step.contacts:
             return self.follow(step, Flag.FIRST)
@@ -193,6 +194,7 @@ class Server:
             self.iteration += 1
             self.version += 1
             self.updates_since_step = 0
+            # The mean still needs the model that this step replaces.
             if self._mean is not None:
                 self._mean.leave(self.model, self.iteration)
         self._state = step.state
@@ -269,6 +271,7 @@ class Server:
         orders = [self._order(call, flags, sender) for call in step.calls]
         if not step.cancels and not step.contacts:
             return orders
+        # A client that is cancelled may be called again, and only a client with an order can be contacted.
         cancels = [self._interrupt(client, Flag.CANCEL) for client in step.cancels]
         return cancels + orders + [self._interrupt(client, Flag.CONTACT) for client in step.contacts]
 

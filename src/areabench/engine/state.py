@@ -103,6 +103,7 @@ class OpenOrders:
 
     def end(self, client: int, made: int = 0) -> OpenOrder | None:
         """A client's round is over; its order, if it had one. `made` are the steps that it chose to make itself."""
+        # An order of the start has no record until it is looked for.
         self.find(client)
         open_order = self.out.pop(client, None)
         if open_order is not None:

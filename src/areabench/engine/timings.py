@@ -40,6 +40,7 @@ class Timings:
         self._compute_s[header.client] += header.compute_s
         if header.flags & _OVERRUN:  # integers; `in` takes longer than all the rest
             self.overruns += 1
+        # Every update counts for the sums above; the row is kept only when its turn has come.
         self._countdown -= 1
         if self._countdown:
             return

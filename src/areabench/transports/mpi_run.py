@@ -180,6 +180,7 @@ def _agree_on_keys(context: RankContext) -> RankContext:
         return context
     own = (_HELPER,) if world.rank == helper else tuple(placement.hosted(world.rank))
     pairs = {number: KeyPair() for number in own}
+    # The server passes public keys on, and learns no mask: a mask needs one of the private keys.
     gathered = world.gather({number: pair.public for number, pair in pairs.items()})
     public = world.from_server(lambda: {number: key for part in gathered for number, key in part.items()})
     like = scenario.shapes.payload

@@ -284,6 +284,7 @@ class MpiServerLink:
         channel = self._channel(order.client)
         if not channel.alive:
             return
+        # The buffer that was started longest ago is the first to be free.
         send = channel.sends[0]
         if not send.started or send.request.Test():
             channel.sends.rotate(-1)

@@ -252,6 +252,7 @@ class RealTimeServer:
             self._conductor.refuse(client, reason, found_s)
         if lost := self._link.lost():
             self._handle_lost_clients(lost)
+        # A client that has failed has sent its last message; the others of this poll are served before it is reported.
         failed = [update.header.client for update in arrivals if update.header.flags >= FINAL_FLAGS]
         self._left.update(failed)
         for update in arrivals:
@@ -329,6 +330,7 @@ class RealTimeServer:
         tasks = self._memory_tasks
         now_s = self._clock.now_s()
         real_s = time.perf_counter()
+        # A launcher may warn by SIGCONT before SIGTERM: whichever comes first begins a checkpoint of this moment.
         first = triggers.continued or not self._stop_by_s
         if first and self._monitors.signals_mean_losses:
             self._check_liveness(at_once=True)
@@ -357,6 +359,7 @@ class RealTimeServer:
 
     def _check_liveness(self, *, at_once: bool = False) -> None:
         """Fail if processes of clients have ended unnoticed: at once, or if they were missing at the last look too."""
+        # A process that has just ended may still have its last message on the wire: it is found at two looks.
         missing = set(self._monitors.ended_clients()) - self._left
         if lost := sorted(missing if at_once else missing & self._missing):
             self._memory_tasks.abandon()
@@ -506,6 +509,7 @@ class MemoryTasks:
         return True
 
     def _begin(self, task: CheckpointWriter | Removal, rounds: Mapping[int, int], time_s: float) -> None:
+        # A sum needs every memory; a checkpoint can do without clients that are silent already.
         removes = isinstance(task, Removal)
         asked = {client: number for client, number in rounds.items() if removes or client not in self._silent}
         self._task = task

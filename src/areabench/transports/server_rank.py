@@ -153,6 +153,7 @@ class ServerRun:
             )  # fmt: skip
 
         link, server = world.together(build)
+        # From here on all clocks run; a rank that is lost before this point ends the launch.
         world.barrier()
         world.survives_losses = context.survives_losses
         world.report(BEGUN)
@@ -170,6 +171,7 @@ class ServerRun:
             footprints = self._close(server, link, meter)
             if isinstance(target, BackgroundWatch):
                 target.close()
+        # Ranks that no longer listen are ended by an abort, once the file is complete.
         if not server.all_left:
             self._left_behind = f"{status.state.text} ({status.reason}), and clients that did not leave are ended"
         elif status.state not in (State.STOPPED, State.FAILED):

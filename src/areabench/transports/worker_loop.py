@@ -215,6 +215,7 @@ class Worker:
         now_s = self._clock.now_s()
         due_s = current.begun_s + current.time.duration_s
         current.compute_s = now_s - begun_s
+        # It is sent here only if no other round waits for its time: `_handle_due` keeps the order of these times.
         if now_s < due_s or current.waits or self._due:
             self._expect(current)
         else:
