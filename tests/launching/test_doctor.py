@@ -5,19 +5,21 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from tests.support.answers import answer, complaint
 
 from areabench.cli.doctor import doctor_text
-from areabench.cli.main import main
 from areabench.host import Process, is_alive, this_machine
 from areabench.launching import doctor
 from areabench.launching.doctor import Finding, Mark
@@ -145,15 +147,6 @@ def test_a_library_that_cannot_be_loaded(
     assert finding.remedy
 
 
-def test_where_the_library_is_from() -> None:
-    beside = f"{Path(sys.prefix).resolve()}/lib/libmpi.so.40"
-    assert doctor.check_library(doctor.Library("Open MPI v5.0.11, package", beside)).text == (
-        f"Open MPI 5.0.11, from a wheel beside this Python: {beside}"
-    )
-    debian = doctor.Library("MPICH Version:\t4.0.2", "/usr/lib/libmpich.so.12")
-    assert doctor.check_library(debian).text == "MPICH 4.0.2, the system's: /usr/lib/libmpich.so.12"
-
-
 def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "mpi4py_folder", lambda: None)
     finding = doctor.check_mpi4py()
@@ -161,39 +154,55 @@ def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "make install" in finding.remedy
 
 
-@pytest.mark.parametrize(
-    ("environment", "text"),
-    [
-        ({}, "none: this is no job of Slurm or PBS"),
-        ({"SLURM_JOB_ID": "42", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "9"}, "Slurm, job 42: 2 nodes, 9 tasks"),
-        ({"PBS_JOBID": "7.site", "PBS_NODEFILE": "/var/nodes"}, "PBS, job 7.site: nodes in /var/nodes"),
-    ],
-)
-def test_schedulers(environment: dict[str, str], text: str) -> None:
-    assert doctor.check_scheduler(environment).text == text
-
-
 # --------------------------------------------------------------------------------------------------------- machine
 
-
-def test_more_ranks_than_cores() -> None:
-    assert doctor.check_cores(2, 2).mark == Mark.OK
-    assert doctor.check_cores(2, 129).text == "2 usable for 129 ranks: 64.5 ranks per core"
+BESIDE = f"{Path(sys.prefix).resolve()}/lib/libmpi.so.40"
+SLURM = {"SLURM_JOB_ID": "42", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "9"}
 
 
 @pytest.mark.parametrize(
-    ("threads", "ranks", "mark", "remedy"),
+    ("check", "mark", "words"),
     [
-        ("1", 100, Mark.OK, ""),
-        ("4", 2, Mark.OK, ""),
-        ("4", 3, Mark.WARN, "3 ranks x 4 threads on 8 cores"),
-        ("many", 1, Mark.WARN, "OMP_NUM_THREADS is not a whole number >= 1"),
+        (
+            lambda: doctor.check_library(doctor.Library("Open MPI v5.0.11, package", BESIDE)),
+            Mark.OK,
+            f"Open MPI 5.0.11, from a wheel beside this Python: {BESIDE}",
+        ),
+        (
+            lambda: doctor.check_library(doctor.Library("MPICH Version:\t4.0.2", "/usr/lib/libmpich.so.12")),
+            Mark.OK,
+            "MPICH 4.0.2, the system's: /usr/lib/libmpich.so.12",
+        ),
+        (lambda: doctor.check_scheduler({}), Mark.OK, "none: this is no job of Slurm or PBS"),
+        (lambda: doctor.check_scheduler(SLURM), Mark.OK, "Slurm, job 42: 2 nodes, 9 tasks"),
+        (
+            lambda: doctor.check_scheduler({"PBS_JOBID": "7.site", "PBS_NODEFILE": "/var/nodes"}),
+            Mark.OK,
+            "PBS, job 7.site: nodes in /var/nodes",
+        ),
+        (lambda: doctor.check_cores(2, 2), Mark.OK, "2 usable for 2 ranks"),
+        (lambda: doctor.check_cores(2, 129), Mark.WARN, "2 usable for 129 ranks: 64.5 ranks per core"),
+        (lambda: doctor.check_threads({"OMP_NUM_THREADS": "1"}, 8, 100), Mark.OK, ""),
+        (lambda: doctor.check_threads({"OMP_NUM_THREADS": "4"}, 8, 2), Mark.OK, ""),
+        (lambda: doctor.check_threads({"OMP_NUM_THREADS": "4"}, 8, 3), Mark.WARN, "3 ranks x 4 threads on 8 cores"),
+        (
+            lambda: doctor.check_threads({"OMP_NUM_THREADS": "many"}, 8, 1),
+            Mark.WARN,
+            "OMP_NUM_THREADS is not a whole number",
+        ),
+        (lambda: doctor.check_home("/home/me", given=True), Mark.OK, "/home/me"),
+        (lambda: doctor.check_home("/home/me", given=False), Mark.WARN, "HOME is not set; /home/me is used"),
+        # /proc/self takes no file, not even root's.
+        (lambda: doctor.check_cache(Path("/proc/self")), Mark.FAIL, "/proc/self: not writable"),
+        (lambda: doctor.check_hdf5(Path("/proc/self")), Mark.FAIL, "no file can be written in /proc/self"),
+        (lambda: doctor.check_temporary({"TMPDIR": "/proc/self"}), Mark.FAIL, "/proc/self: not writable"),
     ],
 )
-def test_threads(threads: str, ranks: int, mark: Mark, remedy: str) -> None:
-    finding = doctor.check_threads({"OMP_NUM_THREADS": threads}, 8, ranks)
+def test_findings(check: Callable[[], Finding], mark: Mark, words: str) -> None:
+    finding = check()
     assert finding.mark == mark
-    assert finding.remedy.startswith(remedy)
+    assert words in f"{finding.text}; {finding.remedy}"
+    assert bool(finding.remedy) == (mark != Mark.OK)
 
 
 def test_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,42 +225,44 @@ def test_a_timer_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.text == "1 ms of sleep is 4.00 ms late (median of 50), 4.00 ms at worst"
 
 
-def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
-    folder = Path("/proc/self")  # takes no file, not even root's
+def test_looking_at_folders_leaves_nothing(tmp_path: Path) -> None:
     assert doctor.check_cache(tmp_path / "new" / "cache").mark == Mark.OK
-    assert not (tmp_path / "new").exists()  # looking changes nothing
-    for finding in (doctor.check_cache(folder), doctor.check_hdf5(folder)):
-        assert finding.mark == Mark.FAIL
-        assert finding.remedy
-    assert doctor.check_temporary({"TMPDIR": str(folder)}).mark == Mark.FAIL
-
-
-def test_hdf5_is_tried_in_the_folder_of_runs_and_leaves_nothing(tmp_path: Path) -> None:
     finding = doctor.check_hdf5(tmp_path / "runs")
     assert finding.mark == Mark.OK
     assert "HDF5" in finding.text
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("free", "mark"), [(5e9, Mark.OK), (1e9, Mark.WARN), (1e6, Mark.FAIL)])
-def test_room_on_the_disc(free: float, mark: Mark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("free", "disc", "temporary"),
+    [
+        (5e9, Mark.OK, Mark.OK),
+        (1e9, Mark.WARN, Mark.OK),
+        (64e6, Mark.WARN, Mark.WARN),
+        (16e6, Mark.FAIL, Mark.FAIL),
+    ],
+)
+def test_room(free: float, disc: Mark, temporary: Mark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=int(free))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    assert doctor.check_disc(tmp_path).mark == mark
+    assert doctor.check_disc(tmp_path).mark == disc
+    finding = doctor.check_temporary({"TMPDIR": str(tmp_path)}, shared=tmp_path)
+    assert finding.mark == temporary
+    assert ("--shm-size=1g" in finding.remedy) == (temporary != Mark.OK)
+
+
+@pytest.mark.parametrize(("allowed", "mark"), [(20, Mark.FAIL), (32, Mark.WARN), (1024, Mark.OK)])
+def test_open_files(allowed: int, mark: Mark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
+    finding = doctor.check_open_files(2)
+    assert (finding.mark, bool(finding.remedy)) == (mark, mark != Mark.OK)
+    assert finding.text.startswith(f"{allowed:,} ")
 
 
 def test_little_memory_for_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_024_000_000))
     assert doctor.check_memory(16) == Finding("", Mark.OK, "1.02 GB free")
     assert doctor.check_memory(18).mark == Mark.FAIL
-
-
-def test_little_room_for_what_ranks_share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=64_000_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    finding = doctor.check_temporary({"TMPDIR": str(tmp_path)}, shared=tmp_path)
-    assert finding.mark == Mark.WARN
-    assert "--shm-size=1g" in finding.remedy
 
 
 # ---------------------------------------------------------------------------------------------------- page and command
@@ -275,29 +286,23 @@ def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
     assert doctor_text(SICK[:1]).endswith("\nnothing to fix\n")
 
 
-def test_findings_as_json_and_a_check_that_fails_itself(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_findings_as_json_and_a_check_that_fails_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(runs: Path) -> Finding:
         raise ValueError("no such device")
 
     monkeypatch.setattr(doctor, "check_two_ranks", lambda _: Finding("", Mark.OK, "not asked here"))
     monkeypatch.setattr(doctor, "check_disc", fail)
-    assert main(["doctor", "--json"]) == 1
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(answer("doctor --json", code=1).out)
     assert printed["ok"] is False
     (found,) = (each for each in printed["findings"] if each["name"] == "disc")
     assert (found["mark"], found["text"]) == ("FAIL", "cannot be checked: ValueError: no such device")
 
 
-def test_a_machine_without_mpi(
-    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_machine_without_mpi(bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("areabench.launching.mpirun.find_spec", lambda name: None)
     monkeypatch.setattr("areabench.launching.families.find_spec", lambda name: None)
     monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
-    assert main(["doctor", "--runs", str(bare.parent / "runs")]) == 1
-    printed = capsys.readouterr()
+    printed = answer("doctor --runs", bare.parent / "runs", code=1)
     assert printed.err == ""
     lines = printed.out.splitlines()
     assert lines[-1].startswith("to fix: mpi4py, MPI library, launcher, two ranks")
@@ -305,8 +310,7 @@ def test_a_machine_without_mpi(
     assert all(line.startswith(("ok  ", "warn", "FAIL", " " * 18)) for line in lines[:-1])
 
 
-def test_a_doctor_on_every_rank_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_doctor_on_every_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    assert main(["doctor"]) == 2
-    assert "Open MPI's mpirun has started 3 doctors" in capsys.readouterr().err
+    assert "Open MPI's mpirun has started 3 doctors" in complaint("doctor")

@@ -10,13 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.support.answers import answer, complaint
 from tests.support.texts import quadratic
 
-from areabench.cli.main import main
 from areabench.errors import UserError
 from areabench.host import spare_home
-from areabench.launching import doctor
-from areabench.launching.doctor import Mark
 from areabench.launching.mpirun import check_machine, few_descriptors, little_shared_memory
 from areabench.problems.datasets import default_cache
 
@@ -30,42 +28,26 @@ def test_open_files(ranks: int, needed: int) -> None:
     assert remedy == f"`ulimit -n {needed}` or more"
 
 
-def shared(free: int, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let a folder have so many bytes free."""
-    usage = shutil.disk_usage(folder)._replace(free=free)
+@pytest.mark.parametrize(
+    ("free", "trouble"), [(64_000_000, ""), (16_000_000, "16 MB free, MPI needs 32 MB")]
+)  # the first is what a container has
+def test_shared_memory(free: int, trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-
-
-def test_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    shared(64_000_000, monkeypatch, tmp_path)  # what a container has
-    assert little_shared_memory({}, tmp_path) == ("", "")
-    shared(16_000_000, monkeypatch, tmp_path)
-    trouble, remedy = little_shared_memory({}, tmp_path)
-    assert trouble == f"{tmp_path}: 16 MB free, MPI needs 32 MB"
-    assert "--shm-size=1g" in remedy
+    found, remedy = little_shared_memory({}, tmp_path)
+    assert found == (f"{tmp_path}: {trouble}" if trouble else "")
+    assert ("--shm-size=1g" in remedy) == bool(trouble)
     assert little_shared_memory({"OMPI_MCA_btl_sm_backing_directory": "/tmp"}, tmp_path) == ("", "")
     assert little_shared_memory({}, tmp_path / "missing") == ("", "")
-    finding = doctor.check_temporary({"TMPDIR": str(tmp_path)}, shared=tmp_path)
-    assert (finding.mark, finding.remedy) == (Mark.FAIL, remedy)
 
 
-@pytest.mark.parametrize(("allowed", "mark"), [(20, Mark.FAIL), (32, Mark.WARN), (1024, Mark.OK)])
-def test_the_doctor_counts_open_files(allowed: int, mark: Mark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
-    finding = doctor.check_open_files(2)
-    assert (finding.mark, bool(finding.remedy)) == (mark, mark != Mark.OK)
-    assert finding.text.startswith(f"{allowed:,} ")
-
-
-def test_a_launch_is_refused_before_mpirun_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.toml").write_text(quadratic("horizon_s = 1.0"), encoding="utf-8")
+def test_a_launch_is_refused_before_mpirun_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.toml").write_text(quadratic("horizon_s = 1.0"), encoding="utf-8")
     monkeypatch.setattr("areabench.launching.run.mpirun_command", lambda *_: ["/bin/false"])
     monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 32))
-    assert main(["launch", str(tmp_path / "a.toml"), "-o", str(tmp_path / "a.h5")]) == 2
-    expected = "areabench: 32 open files allowed, mpirun needs 36 for 3 ranks; `ulimit -n 36` or more\n"
-    assert capsys.readouterr().err == expected
+    expected = "areabench: 32 open files allowed, mpirun needs 36 for 3 ranks; `ulimit -n 36` or more"
+    assert complaint("launch a.toml -o a.h5") == expected
 
 
 def test_all_is_well_here() -> None:
@@ -109,12 +91,6 @@ def test_a_temporary_home_that_others_can_write_is_refused(monkeypatch: pytest.M
 def test_a_command_sets_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HOME")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.toml").write_text(quadratic("horizon_s = 1.0"), encoding="utf-8")
-    assert main(["check", "a.toml"]) == 0
+    Path("a.toml").write_text(quadratic("horizon_s = 1.0"), encoding="utf-8")
+    answer("check a.toml")
     assert os.environ["HOME"] == str(spare_home())
-
-
-def test_the_doctor_says_that_home_is_not_set() -> None:
-    assert doctor.check_home("/home/me", given=True).mark == Mark.OK
-    finding = doctor.check_home("/home/me", given=False)
-    assert (finding.mark, finding.text) == (Mark.WARN, "HOME is not set; /home/me is used")
