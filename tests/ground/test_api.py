@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,31 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.own_parts import METHOD, METHOD_DEFAULTS, PROBLEM, PROBLEM_DEFAULTS
+from tests.support.texts import quadratic
 
 import areabench
-from areabench.errors import RunFileError, UserError
+from areabench.errors import UserError
 from areabench.extend import Dataset
 from areabench.progress import NotebookBar
 from areabench.settings.parse import to_toml
 
-TINY: dict[str, Any] = {
-    "clients": {"count": 2},
-    "method": {"name": "area", "step_size": 0.1},
-    "problem": {"name": "quadratic", "dimension": 2},
-    "stop": {"iterations": 12},
-}
-TEXT = """
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.1
-[problem]
-name = "quadratic"
-dimension = 2
-[stop]
-iterations = 12
-"""
+TEXT = quadratic("iterations = 12", step_size=0.1, dimension=2)
+TINY: dict[str, Any] = tomllib.loads(TEXT)
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +66,7 @@ def test_overrides_of_a_section_are_merged_and_another_name_replaces_it() -> Non
 
 def test_an_experiment_of_the_constructor_is_checked_and_completed() -> None:
     whole = areabench.read_experiment(TINY)
-    parts = {name: getattr(whole, name) for name in ("clients", "method", "problem", "stop")}
+    parts = {name: getattr(whole, name) for name in ("name", "clients", "method", "problem", "stop")}
     wrong = areabench.Experiment(**{**parts, "clients": replace(whole.clients, count=0)})
     with pytest.raises(UserError, match=r"clients.count: 0 is out of range; allowed is a whole number >= 1"):
         areabench.simulate(wrong)
@@ -90,9 +76,25 @@ def test_an_experiment_of_the_constructor_is_checked_and_completed() -> None:
     assert areabench.read_experiment(bare) == logistic
 
 
-def test_a_sweep_is_no_experiment() -> None:
-    with pytest.raises(UserError, match=r"sweep: this is a sweep, not one experiment; use areabench.sweep"):
-        areabench.simulate({**TINY, "sweep": {"trials": 2}})
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: areabench.simulate({**TINY, "sweep": {"trials": 2}}),
+            "sweep: this is a sweep, not one experiment",
+        ),
+        (lambda: areabench.simulate(TINY, checkpoint_s=-1), "checkpoint_s=-1: is not a time in seconds"),
+        (
+            lambda: areabench.launch(TINY, delays=lambda *_: iter([])),
+            "'python:function': an object of this process",
+        ),
+        (lambda: areabench.simulate(TINY, output="there.h5"), "there.h5: exists"),
+    ],
+)
+def test_what_is_refused(call: Callable[[], object], words: str) -> None:
+    Path("there.h5").touch()
+    with pytest.raises(UserError, match=words):
+        call()
 
 
 # ---------------------------------------------------------------------------------------------------- runs
@@ -116,16 +118,9 @@ def test_a_run_file_ends_in_h5_and_its_folder_is_made() -> None:
     assert Path("new/tiny.h5").is_file()
 
 
-def test_a_checkpoint_before_the_run_began_is_refused() -> None:
-    with pytest.raises(UserError, match=r"checkpoint_s=-1: is not a time in seconds"):
-        areabench.simulate(TINY, checkpoint_s=-1)
-
-
 def test_a_file_is_overwritten_only_by_force() -> None:
-    areabench.simulate(TINY, output="tiny.h5").close()
-    with pytest.raises(RunFileError, match=r"tiny.h5: exists"):
-        areabench.simulate(TINY, output="tiny.h5")
-    areabench.simulate(TINY, output="tiny.h5", force=True, seed=1).close()
+    for seed in (0, 1):
+        areabench.simulate(TINY, output="tiny.h5", force=True, seed=seed).close()
 
 
 def test_a_sweep_over_a_grid_in_memory(tmp_path: Path) -> None:
@@ -216,11 +211,6 @@ def test_a_sweep_with_an_object_stays_in_this_process() -> None:
     sweep = areabench.sweep(TINY, trials=2, delays=own)
     assert [each.status.updates > 0 for each in sweep.results] == [True, True]
     assert set(calls) == {os.getpid()}
-
-
-def test_an_object_cannot_be_launched() -> None:
-    with pytest.raises(UserError, match=r"'python:function': an object of this process cannot be sent"):
-        areabench.launch(TINY, delays=lambda rate, generator: every_second(rate, generator))
 
 
 def test_what_a_run_file_names_as_an_object_is_not_imported(tmp_path: Path) -> None:
