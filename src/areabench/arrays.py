@@ -26,6 +26,7 @@ __all__ = [
     "wrong_vector",
 ]
 
+# What models and messages are made of.
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 

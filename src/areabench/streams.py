@@ -56,6 +56,7 @@ class Streams:
     """The streams of one purpose with the indices 0 to `count` - 1; 32 bytes each until it is opened."""
 
     def __init__(self, seed: int, purpose: Purpose, count: int) -> None:
+        # In blocks, because the words of all indices together would leave the cache.
         blocks = [
             seed_states(seed, purpose, np.arange(first, min(first + _AT_ONCE, count), dtype=np.uint64))
             for first in range(0, count, _AT_ONCE)
@@ -108,6 +109,7 @@ def _seed_state(entropy: Sequence[Words]) -> NDArray[np.uint64]:
     for word in padded[_POOL:]:
         pool = [_mix(each, _hash(word, keys)) for each in pool]
     keys = _keys(_INIT_B, _MULTIPLIER_B)
+    # Two 32-bit words, the lower one first, are a 64-bit one.
     words = [_hash(word, keys).astype(np.uint64) for word in (*pool, *pool)]
     return np.stack([low | high << np.uint64(32) for low, high in zip(words[::2], words[1::2], strict=True)], axis=-1)
 

@@ -39,6 +39,7 @@ class MaskStream:
         from cryptography.hazmat.primitives.ciphers.modes import CTR
 
         nonce = number.to_bytes(8, "big") + bytes(8)  # the last half counts the blocks
+        # The key stream is what zeros become under the cipher; in place, as a mask is as long as a model.
         mask = np.zeros_like(self._like)
         plain = mask.view(np.uint8).data
         Cipher(self._cipher, CTR(nonce)).encryptor().update_into(plain, plain)
@@ -76,6 +77,7 @@ class MaskKeeper:
 
     def _after(self, names: Sequence[Name]) -> dict[int, int]:
         """The last round of each client once these are given."""
+        # All are checked before any mask is made: a refusal must leave nothing behind.
         given: dict[int, int] = {}
         for client, number in names:
             if not 0 <= client < self._clients or not 0 <= number < 2**63:

@@ -100,6 +100,7 @@ def _make_secret(path: Path) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # for this user only
     with os.fdopen(handle, "wb") as file:
         file.write(os.urandom(KEY_BYTES))
+    # A link appears whole, and only where there is none; a rename would replace what another rank has read.
     with suppress(FileExistsError):
         os.link(name, path)
     Path(name).unlink()

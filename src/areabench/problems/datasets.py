@@ -74,6 +74,7 @@ class Dataset:
         """What a split tells samples apart by: their labels, or in which tenth of all targets theirs lies."""
         if self.classes:
             return self.train_labels
+        # Where many targets are equal, so are some of the cuts, and there are fewer groups.
         cuts = np.quantile(self.train_labels, np.arange(1, 10) / 10)
         return np.searchsorted(np.unique(cuts), self.train_labels, side="right").astype(np.int64)
 

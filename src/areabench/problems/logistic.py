@@ -114,6 +114,7 @@ class LogisticProblem(DataProblem):
         loss = np.full(count, np.nan)
         correct = np.zeros(count)
         per_pass = max(1, _COLUMNS_AT_ONCE // self.shape[0])
+        # Several models share one conversion of the images, and one product.
         for first in range(0, count, per_pass):
             chosen = slice(first, first + per_pass)
             weights = np.stack([model.reshape(self.shape) for model in models[chosen]])
@@ -141,6 +142,7 @@ class LogisticProblem(DataProblem):
             highest = scores.max(axis=1)
             right = scores[:, labels, np.arange(len(labels))]
             total -= right.sum(axis=1, dtype=np.float64)
+            # Without the highest score no exponential overflows.
             np.exp(np.subtract(scores, highest[:, None, :], out=scores), out=scores)
             total += (highest + np.log(scores.sum(axis=1))).sum(axis=1, dtype=np.float64)
         squares = np.einsum("mcf,mcf->m", weights, weights, dtype=np.float64)
@@ -227,6 +229,7 @@ def count_hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArra
     """
     images = np.arange(len(labels))
     right = scores[:, labels, images]
+    # Taken out, so that the maximum is that of the other classes.
     scores[:, labels, images] = -np.inf
     others = scores.max(axis=1)
     hits = right > others
@@ -245,11 +248,12 @@ class Workspace:
         classes, features = shape
         self.data = data
         kind = data.train_features.dtype
+        # All are made once: a step allocates no array.
         self.inputs = np.empty((batch_size, features), dtype=FLOAT32)
         self.raw = self.inputs if kind == FLOAT32 else np.empty((batch_size, features), dtype=kind)
         self.scores = np.empty((classes, batch_size), dtype=FLOAT32)
         self.column = np.empty((1, batch_size), dtype=FLOAT32)
-        self.spread = np.empty((classes, batch_size), dtype=FLOAT32)
+        self.spread = np.empty((classes, batch_size), dtype=FLOAT32)  # the column, once per class
         self.gradient = np.empty((classes, features), dtype=FLOAT32)
         self.labels = np.empty(batch_size, dtype=np.int64)
         self.identity = np.eye(classes, dtype=FLOAT32)
@@ -326,9 +330,11 @@ class LocalLogistic:
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
         batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
+        # Workspaces are shared: of all clients of a process only one computes at a time.
         work = self._problem.workspace
         rate = step_size * self._weight
         kept = np.float32(1 - rate * self._problem.settings.regularisation)
+        # The first step reads the model and writes elsewhere; the others change what the first has written.
         before = model.reshape(self._problem.shape)
         after = np.empty_like(before) if len(batches) else before.copy()
         for rows in batches:
@@ -391,6 +397,7 @@ def plan_round(kept: NDArray[np.float64], rates: NDArray[np.float64], scale: flo
     V is multiplied by kept^m at the first step of a stretch of m, so that c is 1 again after the last. A stretch is a
     whole round unless kept is far from 1.
     """
+    # kept^m must stay within exp(±14); where `kept` is 1 a stretch may be of any length.
     with np.errstate(divide="ignore"):
         most = _LARGEST_EXPONENT / max(float(np.abs(np.log(np.abs(kept))).max()), 1e-300)
     length = max(1, int(min(most, count)))

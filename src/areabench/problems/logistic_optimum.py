@@ -27,7 +27,8 @@ class CrossEntropy:
     """fhat(W) = mean cross-entropy of some samples + (nu/2)·|W|², W of shape (classes, features) flattened."""
 
     def __init__(self, inputs: Any, labels: NDArray[np.int64], classes: int, regularisation: float) -> None:
-        self._inputs, self._regularisation = inputs, regularisation  # inputs of shape (samples, features), scaled
+        self._inputs = inputs  # scaled, of shape (samples, features)
+        self._regularisation = regularisation
         self._shape = (classes, inputs.shape[1])
         self._one_hot = np.eye(classes)[labels]
 
@@ -60,6 +61,7 @@ class CrossEntropy:
 @limited_threads()
 def minimiser_of(loss: CrossEntropy, start: Point) -> Point:
     """Where the gradient's norm is at most TOLERANCE; needs nu > 0."""
+    # L-BFGS comes near in few passes over the data; its line search fails before the gradient is as short as needed.
     near = minimize(
         loss.value_and_gradient, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "gtol": _NEAR}
     )

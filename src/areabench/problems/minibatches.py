@@ -73,6 +73,7 @@ class Minibatches:
         self._generator = stream(seed, Purpose.SAMPLES, client) if generator is None else generator
         self._samples = samples
         self._steps = steps
+        # Whole rounds, so that a block ends where a round does and rounds need no concatenation.
         rounds_ahead = max(1, _DRAWS_AHEAD // (steps * batch_size))
         self._shape = (rounds_ahead * steps, batch_size)
         self._block = np.empty((0, batch_size), dtype=np.int64)
@@ -100,6 +101,7 @@ class Minibatches:
 
     def skip_batches(self, count: int) -> None:
         """Skip this number of mini-batches."""
+        # Blocks are drawn although nobody takes them: the stream must be where it would be.
         while count > (left := len(self._block) - self._next):
             count -= left
             self._draw()

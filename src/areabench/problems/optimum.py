@@ -96,9 +96,9 @@ def minimise(
         if np.linalg.norm(gradient) <= tolerance:
             return point
         step = newton_step(point, gradient)
+        # -H⁻¹g is a direction of descent for |g|², so a small enough part of it shortens g; `not <` because of NaN.
         share = 1.0
         length = np.linalg.norm(gradient)
-        # -H⁻¹g is a direction of descent for |g|², so a small enough part of it shortens g; `not <` because of NaN
         while share >= _SHORTEST and not np.linalg.norm(trial := gradient_at(point + share * step)) < length:
             share /= 2
         if share < _SHORTEST:

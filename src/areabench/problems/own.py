@@ -126,6 +126,7 @@ class OwnProblem(ProblemSettings):
                 trouble = "gives another third step after skip(2) than after two"
                 compare(descended(single, first, 1), descended(late, first, 1), trouble, skips_steps)
             compare(start, again.start(), "starts elsewhere each time it is made", once)
+            # A stream opened when the problem is made would be shared by its clients, and differ between ranks.
             trouble = "gives another first round of client 0 each time it is made"
             compare(first, descended(local(again), start), trouble, once)
         with blaming(self, f"has an evaluate() that {DRY_RUN}"):

@@ -23,7 +23,7 @@ from areabench.errors import UserError
 from areabench.plugins.callables import load_callable, named
 from areabench.problems.base import Metrics
 from areabench.problems.datasets import Dataset
-from areabench.problems.minibatches import DataProblem, Minibatches
+from areabench.problems.minibatches import DataProblem
 from areabench.problems.torch_module import TorchModule
 from areabench.streams import Purpose, stream
 
@@ -39,64 +39,57 @@ _SEEDS = 2**63  # torch's seed lies in [0, _SEEDS)
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def build_module(path: str, data: Dataset) -> nn.Module:
-    """The module that the factory at `path` makes for a data set, checked to be trainable as one flat vector."""
-    factory = load_callable(path, "problem.module")
-    features = data.train_features.shape[1]
-    classes = data.classes
-    try:
-        module = factory(features, classes)
-    except (Exception, SystemExit) as error:
-        raise UserError(
-            f"problem.module = {path!r} failed for {features} features and {classes} classes ({named(error)}); "
-            "it must be a function (features, classes) -> torch.nn.Module"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise UserError(
-            f"problem.module = {path!r} returned {type(module).__name__} instead of a torch.nn.Module; "
-            "let the factory return the module"
-        )
-    # nothing but trainable float32 parameters is sent
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise UserError(f"problem.module = {path!r} has no trainable parameter; add one or leave requires_grad True")
-    for name, parameter in module.named_parameters():
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-            raise UserError(
-                f"problem.module = {path!r}: parameter {name!r} is {parameter.dtype} on {parameter.device}; "
-                "build the module in torch.float32 on the CPU"
-            )
-    for name, _ in module.named_buffers():
-        raise UserError(
-            f"problem.module = {path!r}: buffer {name!r} would not be sent, only parameters are; "
-            "use layers without buffers, such as GroupNorm in place of BatchNorm"
-        )
-    return module
+def build_module(settings: TorchModule, data: Dataset, loss: Loss) -> nn.Module:
+    """The module that the user's factory makes for a data set, checked to be trainable as one flat vector.
 
-
-def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -> None:
-    """Pass two samples through module and loss, so that a model that does not match the data is refused early."""
+    Two samples pass through module and loss, so that a model that does not match the data is refused early.
+    """
+    key = f"problem.module = {settings.module!r}"
+    factory = load_callable(settings.module, "problem.module")
     features = data.train_features.shape[1]
     classes = data.classes
     task = f"{features} features and {classes} classes"
     try:
-        outputs = module(torch.zeros(2, features))
+        module = factory(features, classes)
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"problem.module = {settings.module!r} cannot take {task} ({named(error)}); fit the model to the data"
+            f"{key} failed for {task} ({named(error)}); it must be a function (features, classes) -> torch.nn.Module"
         ) from error
+    if not isinstance(module, nn.Module):
+        raise UserError(
+            f"{key} returned {type(module).__name__} instead of a torch.nn.Module; let the factory return the module"
+        )
+    # Nothing but trainable float32 parameters is sent.
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise UserError(f"{key} has no trainable parameter; add one or leave requires_grad True")
+    for name, parameter in module.named_parameters():
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            raise UserError(
+                f"{key}: parameter {name!r} is {parameter.dtype} on {parameter.device}; build the module in "
+                "torch.float32 on the CPU"
+            )
+    for name, _ in module.named_buffers():
+        raise UserError(
+            f"{key}: buffer {name!r} would not be sent, only parameters are; use layers without buffers, such as "
+            "GroupNorm in place of BatchNorm"
+        )
+    try:
+        outputs = module(torch.zeros(2, features))
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{key} cannot take {task} ({named(error)}); fit the model to the data") from error
     shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     if shape != (2, classes):
         raise UserError(
-            f"problem.module = {settings.module!r} gives {shape} for 2 samples of {task}; "
-            f"let it give one score per class, shape (2, {classes})"
+            f"{key} gives {shape} for 2 samples of {task}; let it give one score per class, shape (2, {classes})"
         )
     try:
         torch.autograd.backward(loss(outputs, torch.zeros(2, dtype=torch.int64)))
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores per sample ({named(error)}); "
-            "it must be a differentiable function (outputs, labels) -> scalar mean"
+            f"problem.loss = {settings.loss!r} failed on {classes} scores per sample ({named(error)}); it must be a "
+            "differentiable function (outputs, labels) -> scalar mean"
         ) from error
+    return module
 
 
 class FlatModule:
@@ -151,17 +144,12 @@ class TorchProblem(DataProblem):
         super().__init__(data, parts, local_steps, seed, settings.batch_size, settings.weighting)
         self.settings = settings
         self.loss: Loss = load_callable(settings.loss, "problem.loss")
-        self.flat = FlatModule(self._draw_module())
+        # Torch's own generator is seeded from the experiment's seed, and restored.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(stream(seed, Purpose.START).integers(_SEEDS)))
+            self.flat = FlatModule(build_module(settings, data, self.loss).train())
         self._start = self.flat.array.copy()
         self.dimension = len(self._start)
-
-    def _draw_module(self) -> nn.Module:
-        """The module, initialised from the experiment's seed; torch's own generator is restored."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(stream(self.seed, Purpose.START).integers(_SEEDS)))
-            module = build_module(self.settings.module, self.data).train()
-            probe(self.settings, module, self.loss, self.data)
-        return module
 
     def start(self) -> Vector:
         """The parameters as the module initialises them."""
@@ -169,8 +157,7 @@ class TorchProblem(DataProblem):
 
     def local(self, client: int) -> LocalTorch:
         """Client `client`'s objective, at its first round."""
-        seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # independent of the mini-batches' stream
-        return LocalTorch(self, self.batches(client), RoundSeeds(seeds, self.local_steps), self.weights[client])
+        return LocalTorch(self, client)
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training samples, if asked for, and accuracy (%) over all test samples."""
@@ -201,28 +188,6 @@ class TorchProblem(DataProblem):
         return total
 
 
-class RoundSeeds:
-    """The seeds of torch's generator, one for each round of M local steps of a client."""
-
-    def __init__(self, generator: np.random.Generator, local_steps: int) -> None:
-        self._generator = generator
-        self._local_steps = local_steps
-        self._round = -1  # of the last seed drawn
-        self._seed = 0
-
-    def begins_round(self, step: int) -> bool:
-        """Whether the client's local step `step`, counted from 0, is the first of a round."""
-        return step % self._local_steps == 0
-
-    def at(self, step: int) -> int:
-        """The seed at local step `step`: the round's seed plus the step's place in the round; steps never decrease."""
-        number, place = divmod(step, self._local_steps)
-        if number > self._round:
-            self._seed = int(self._generator.integers(_SEEDS, size=number - self._round)[-1])
-            self._round = number
-        return (self._seed + place) % _SEEDS
-
-
 class LocalTorch:
     """One client's share of the objective.
 
@@ -231,11 +196,14 @@ class LocalTorch:
     begins within a round has a seed of its own, so three calls of one step draw other numbers than one call of three.
     """
 
-    def __init__(self, problem: TorchProblem, batches: Minibatches, seeds: RoundSeeds, weight: float) -> None:
+    def __init__(self, problem: TorchProblem, client: int) -> None:
         self._problem = problem
-        self._batches = batches
-        self._seeds = seeds
-        self._weight = weight
+        self._batches = problem.batches(client)
+        self._weight = problem.weights[client]
+        # One seed for each round of M steps, from a stream that is independent of the mini-batches'.
+        self._seeds = stream(problem.seed, Purpose.SAMPLES, client).spawn(1)[0]
+        self._round = -1  # of the last seed drawn
+        self._seed = 0
         self._taken = 0  # local steps so far
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
@@ -267,8 +235,12 @@ class LocalTorch:
         """Leave the gradient on a mini-batch in the flat module; `begins`: this is the first step of a call."""
         problem = self._problem
         flat = problem.flat
-        if begins or self._seeds.begins_round(self._taken):
-            torch.default_generator.manual_seed(self._seeds.at(self._taken))
+        number, place = divmod(self._taken, problem.local_steps)
+        if begins or place == 0:
+            if number > self._round:
+                self._seed = int(self._seeds.integers(_SEEDS, size=number - self._round)[-1])
+                self._round = number
+            torch.default_generator.manual_seed((self._seed + place) % _SEEDS)
         self._taken += 1
         inputs = torch.from_numpy(problem.data.inputs(rows, FLOAT32))
         labels = torch.from_numpy(problem.data.train_labels[rows].astype(np.int64, copy=False))

@@ -144,6 +144,7 @@ class Delays:
         """The client's next duration, in seconds."""
         durations = self._durations.get(client)
         if durations is None:
+            # Of a client that begins its second round, the first duration is drawn once more and left out.
             durations = self._open(client)
             if self._begun[client]:
                 next(durations)

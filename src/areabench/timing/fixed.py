@@ -22,6 +22,7 @@ class FixedDelays(DelaySettings):
 
     def counts(self, rates: Rates, duration_s: float, traces: Traces) -> Rates | None:
         """Whole rounds."""
+        # A round that ends with the duration counts, however the product was rounded.
         return np.floor(rates * duration_s + 1e-9)
 
     def durations(self, client: int, rate: float, generator: Generators, traces: Traces) -> Iterator[float]:

@@ -62,6 +62,7 @@ class OwnDelays(DelaySettings):
         """Draw the first delays of some clients twice: they must be positive and finite, and the same."""
         durations = self.opened()
         streams = Streams(seed, Purpose.DELAYS, len(rates))
+        # Twice, because the simulator, every rank and every replay draw their own.
         for client in range(min(len(rates), _TRIED_CLIENTS)):
             with blaming(self):
                 first, again = (

@@ -14,7 +14,9 @@ from areabench.streams import Purpose, stream
 
 Rates = NDArray[np.float64]
 
-_RATE_MIN, _RATE_MAX = 1e-300, 1e300  # 1/s; beyond these limits a duration overflows or is 0
+# In 1/s; beyond these limits a duration overflows or is 0.
+_RATE_MIN = 1e-300
+_RATE_MAX = 1e300
 
 
 @dataclass(frozen=True, kw_only=True)

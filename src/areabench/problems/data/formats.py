@@ -177,9 +177,11 @@ def _read_libsvm(path: Path, lines: list[str]) -> RawSamples:
     columns = pairs[:, 0].astype(np.int64)
     if (columns != pairs[:, 0]).any() or (columns < 0).any():
         _refuse(path, "has an index that is no whole number from 0", "write label index:value ...")
+    # Where no index is 0, they count from 1, as LIBSVM's own files do.
     columns -= int(len(columns) > 0 and columns.min() > 0)
     width = int(columns.max(initial=0)) + 1
     features = csr_array((pairs[:, 1].astype(np.float32), columns, np.array(ends)), shape=(len(labels), width))
+    # An index that is given twice is an entry that is added up.
     features.sum_duplicates()
     return RawSamples(features, np.array(labels))
 
@@ -191,6 +193,7 @@ def _read_csv(path: Path, lines: list[str], label: str | None) -> RawSamples:
     """Rows of numbers separated by commas, semicolons or tabs, with one column of labels; a first row may be names."""
     first = lines[0]
     delimiter = max(",;\t", key=first.count)
+    # The first row alone tells the separator: texts further down may hold commas.
     names = [name.strip() for name in next(csv.reader([first], delimiter=delimiter))]
     if len(names) < 2:
         _refuse(path, f"has the first line {first[:60]!r}", "separate a column of labels and others by commas")
@@ -204,6 +207,7 @@ def _read_csv(path: Path, lines: list[str], label: str | None) -> RawSamples:
         shown = ", ".join(names[:20])
         _refuse(path, f"has no column {label!r}, but {shown[:200]}", "correct data.label")
     others = [number for number in range(len(names)) if number != column]
+    # A header is what names the label's column, or has a feature that is no number.
     if label in names or not all(_is_number(names[number]) for number in others):
         lines = lines[1:]
     if not lines:

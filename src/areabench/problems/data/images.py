@@ -113,6 +113,7 @@ def unpack_images(source: Traversable, cache: Path, images: ImageSet) -> None:
     temporary = folder.with_name(f"{folder.name}.{os.urandom(8).hex()}.tmp")
     damage = ""
     try:
+        # A folder that is there was complete when it got its name; a disc may have lost some of it since.
         if folder.is_dir():
             damage = find_damage(folder, images)
             if not damage:

@@ -74,6 +74,7 @@ def dataset_of(
     if settings.standardise:
         if any(map(is_sparse, features)):
             refuse("data.standardise would fill a sparse array", "leave it out, or set data.dense = true")
+        # By the training samples alone: nothing about the test samples may reach the model.
         mean = features[0].mean(axis=0, dtype=np.float64)
         deviation = features[0].std(axis=0, dtype=np.float64)
         deviation[deviation == 0] = 1.0  # a constant feature becomes 0
@@ -118,6 +119,7 @@ def dataset_of(
 def with_intercept(data: Dataset) -> Dataset:
     """The data set with one more feature, which a model sees as 1; as nearly 1 as whole numbers allow."""
     kind = data.train_features.dtype
+    # A model multiplies it by the scale again.
     value = 1 / data.scale
     if kind.kind in "ui":
         value = min(max(1, round(value)), np.iinfo(kind).max)

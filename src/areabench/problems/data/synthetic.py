@@ -55,6 +55,7 @@ class Synthetic(DataSettings):
         """Features (samples, features) and labels; the labels as balanced as can be, in random order."""
         labels = generator.permutation(np.arange(samples, dtype=np.int64) % self.classes)
         features = np.empty((samples, self.features), dtype=np.uint8)
+        # That of the centres and that within a class together; hypot does not overflow.
         deviation = math.hypot(1.0, self.spread)
         standardised = centres / deviation
         rows_at_once = max(1, _VALUES_AT_ONCE // self.features)

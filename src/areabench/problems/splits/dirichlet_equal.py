@@ -28,6 +28,7 @@ class DirichletEqual(SplitSettings):
         shares = draw_shares(self.concentration, clients, len(classes), generator)
         for client in range(clients):
             wanted = _draw_classes(shares[client], left, len(labels) // clients, generator)
+            # Rows were shuffled, so those at the end of a class are as random as any.
             for index in np.flatnonzero(wanted):
                 owners[classes[index][left[index] - wanted[index] : left[index]]] = client
             left -= wanted

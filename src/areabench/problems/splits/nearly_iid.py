@@ -28,6 +28,7 @@ class NearlyIid(SplitSettings):
                 f"split `nearly-iid`: {clients} clients, but the most frequent label has {most} samples, so all "
                 f"but the last would be empty; lower clients.count to {most} or take split `iid`"
             )
+        # What is left over stays with the last client.
         for rows in classes:
             each = len(rows) // clients
             owners[rows[: each * (clients - 1)]] = np.repeat(np.arange(clients - 1), each)

@@ -33,6 +33,7 @@ class OwnSplit(SplitSettings):
         found, again = (self._draw(labels, clients, seed) for _ in range(2))
         if len(found) != clients:
             refuse(self, f"returned parts for {len(found)} of {clients} clients", "return one per client")
+        # Drawn twice, because every rank and every replay draws its own.
         for client, (part, same) in enumerate(zip(found, again, strict=True)):
             if wrong := _wrong_rows(part, len(labels)):
                 refuse(self, f"gave client {client} {wrong}", f"give row numbers from 0 to {len(labels) - 1}")

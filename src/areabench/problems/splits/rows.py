@@ -91,6 +91,7 @@ def count_labels(labels: Rows, parts: Sequence[Rows], classes: int) -> Rows:
 
 def client_rows(owners: Rows, clients: int) -> ClientRows:
     """Turn the owner of each row into the sorted rows of each owner."""
+    # A stable order keeps the rows of each owner sorted; those of NOBODY, -1, come first.
     by_owner = row_order(owners).astype(np.int64, copy=False)
     unused = int(np.count_nonzero(owners == NOBODY))
     return ClientRows(by_owner[unused:], np.bincount(owners[owners != NOBODY], minlength=clients))
@@ -117,6 +118,7 @@ def draw_shares(concentration: float, draws: int, parts: int, generator: np.rand
     broken = ~(np.isfinite(shares).all(axis=1) & (np.abs(shares.sum(axis=1) - 1) < 1e-6))
     if not broken.any():
         return shares
+    # The limits of the distribution: equal shares, or all of one part that is drawn.
     if concentration >= 1:
         shares[broken] = 1 / parts
     else:
