@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.texts import logistic, quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import Kind
@@ -37,42 +38,22 @@ from areabench.views import figures
 from areabench.views.figures.diagnosis import draw_participation
 from areabench.views.figures.style import entitle
 
-TWO = """
-[problem]
-name = "quadratic"
-dimension = 2
-[clients]
-count = 2
+TWO = (
+    quadratic("horizon_s = 2.2", dimension=2)
+    + """
 [rates]
 name = "list"
 values = [2.0, 0.8]
 [delays]
 name = "fixed"
-[method]
-name = "area"
-step_size = 0.1
 [aggregation]
 name = "updates"
 updates = 2
-[stop]
-horizon_s = 2.2
 """
-
-SWEEP = """
-seed = 1
-[problem]
-name = "logistic"
-[data]
-name = "synthetic"
-[split]
-name = "dirichlet"
-[clients]
-count = 3
-[method]
-name = "area"
-step_size = 1.0
-[stop]
-horizon_s = 2.0
+)
+SWEPT = (
+    logistic("horizon_s = 2.0", clients=3)
+    + """
 [record]
 interval_s = 0.5
 [sweep]
@@ -81,6 +62,7 @@ trials = 2
 method.name = ["area", "fedbuff"]
 method.step_size = [0.1, 1.0]
 """
+)
 
 
 @pytest.fixture
@@ -91,7 +73,7 @@ def two(record: Callable[[Experiment], Run]) -> Run:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     folder = tmp_path_factory.mktemp("sweep")
-    (folder / "a.toml").write_text(SWEEP)
+    (folder / "a.toml").write_text(SWEPT)
     assert main(["sweep", str(folder / "a.toml"), "--output", str(folder / "runs"), "--jobs", "1"]) == 0
     return open_sweep(folder / "runs")
 
