@@ -28,7 +28,7 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison
 from areabench.results.retention import best_by, every
 from areabench.results.statistics import DECIMALS, Spread
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 from areabench.timing.exponential import ExponentialDelays
 
 RHO_TOLERANCE = 0.05

@@ -16,7 +16,7 @@ from areabench.problems.data.mnist import Mnist
 from areabench.problems.datasets import Dataset, default_cache
 from areabench.results.retention import Rule, Selection, by_step_size
 from areabench.runfile.read import open_run
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 
 SINGLE_PRECISION_GAP = 103.0  # exp(-103.3) is the smallest positive float32; beyond it log(softmax) is -inf
 Gaps = Mapping[Path, float]  # the score gap at the end of each run file that has its last model

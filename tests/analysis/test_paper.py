@@ -48,7 +48,7 @@ from areabench.results.grouping import Comparison, comparisons_of
 from areabench.results.retention import Selection, named_rule
 from areabench.results.statistics import Spread
 from areabench.sweeps.plan import load_sweep
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 from areabench.timing.rates import NormalRates, UniformRates
 from areabench.views.tables.forms import as_csv
 

@@ -52,7 +52,8 @@ from areabench.problems.splits.iid import Iid
 from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.results.cells import Cell
 from areabench.results.statistics import Spread
-from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
+from areabench.sweeps.read import Failure, Sweep, open_sweep
+from areabench.sweeps.result import Result
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import NormalRates
 

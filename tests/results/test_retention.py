@@ -19,7 +19,7 @@ from areabench.results.retention import (
     best_by,
     named_rule,
 )
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 from areabench.sweeps.tune import Metric
 
 

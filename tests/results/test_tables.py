@@ -25,7 +25,7 @@ from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.retention import named_rule
 from areabench.results.statistics import Spread
 from areabench.results.table import CELL_COLUMNS, cell_values, sweep_table
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 from areabench.timing.rates import NormalRates, UniformRates
 from areabench.views.styled import RULE, Heading
 from areabench.views.tables.forms import (

@@ -12,7 +12,7 @@ from tests.views.test_figures import result
 from areabench.engine.events import State, Status
 from areabench.results.grouping import arrange
 from areabench.results.statistics import reach_curve, reach_of
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 
 pytest.importorskip("matplotlib")
 

@@ -32,7 +32,7 @@ from areabench.runfile.read import open_run
 from areabench.runfile.reader import RunReader
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import salvage
-from areabench.sweeps.read import ended_state, read_ended
+from areabench.sweeps.result import ended_state, read_ended
 
 EXPERIMENT = quadratic("iterations = 60")
 OVERRIDES: tuple[list[str], ...] = ([], ["record.events=false", "record.models=last"])

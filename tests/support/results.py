@@ -21,7 +21,8 @@ from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.settings.parse import Location
 from areabench.sweeps.file import SweepFile
 from areabench.sweeps.plan import Member, SweepPlan
-from areabench.sweeps.read import Result, Sweep
+from areabench.sweeps.read import Sweep
+from areabench.sweeps.result import Result
 from areabench.timing.rates import RateSettings
 
 PAPER = Experiment(  # in the paper's table of n = 128, M = 1, non-IID

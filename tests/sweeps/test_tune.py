@@ -21,7 +21,8 @@ from areabench.results.table import table_columns
 from areabench.sweeps.choose import choose_settings, edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.plan import SweepPlan, candidates_of, expand, load_sweep
-from areabench.sweeps.read import Result, Sweep, Tuning, open_sweep
+from areabench.sweeps.read import Sweep, Tuning, open_sweep
+from areabench.sweeps.result import Result
 from areabench.views.tables.forms import as_text
 from areabench.views.tables.sheets import plain_sheet
 

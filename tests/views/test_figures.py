@@ -30,7 +30,7 @@ from areabench.problems.splits.iid import Iid
 from areabench.problems.splits.rows import count_labels
 from areabench.results.grouping import Comparison, arrange
 from areabench.results.statistics import SpreadName, band, staleness_shares
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.rates import NormalRates, UniformRates
 

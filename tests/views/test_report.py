@@ -23,7 +23,7 @@ from areabench.methods.area import Area
 from areabench.methods.fedbuff import FedBuff
 from areabench.problems.data.synthetic import Synthetic
 from areabench.results.statistics import Band
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 from areabench.timing.rates import NormalRates
 from areabench.views.report.details import participation_of
 from areabench.views.report.page import SCRIPTS, page_text

@@ -24,7 +24,8 @@ from areabench.problems.torch_module import TorchModule
 from areabench.results.grouping import arrange
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
-from areabench.sweeps.read import FAILURE_COLUMNS, Failure, open_sweep, read_result
+from areabench.sweeps.read import FAILURE_COLUMNS, Failure, open_sweep
+from areabench.sweeps.result import read_result
 from areabench.views.report.details import WHOLE_RUN, Window, labels_of, steps_shown, timeline_of
 from areabench.views.report.page import build_report
 from areabench.views.report.records import Labels, NamedValue, ReportPage, Timeline

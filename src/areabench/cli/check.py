@@ -65,7 +65,7 @@ def _check_run(path: Path, experiment: Experiment, context: CommandContext) -> i
     from areabench.plugins.trust import command_on
     from areabench.runfile.open import open_file
     from areabench.runfile.read import open_run
-    from areabench.sweeps.read import can_continue, ended_state
+    from areabench.sweeps.result import can_continue, ended_state
 
     state = ended_state(path, experiment)
     resumable = state is None and can_continue(path, experiment)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from areabench.results.statistics import SpreadName
-    from areabench.sweeps.read import Result
+    from areabench.sweeps.result import Result
 
 
 def figures_options(parser: argparse.ArgumentParser) -> None:

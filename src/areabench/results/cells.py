@@ -7,7 +7,7 @@ from functools import cached_property
 
 from areabench.experiment.experiment import Experiment
 from areabench.results.statistics import Quantity, Reach, Spread, reach_of, spread_of
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from areabench.results.cells import Cell
 from areabench.results.ranking import QUALITIES, Rank, RankedQuality, rank_cells
 from areabench.results.retention import Rule, Selection, named_rule, rule_of
 from areabench.results.statistics import Quantity
-from areabench.sweeps.read import Result, Sweep
+from areabench.sweeps.read import Sweep
+from areabench.sweeps.result import Result
 from areabench.timing.rates import RateSettings, UniformRates
 
 Key = TypeVar("Key", bound=Hashable)

@@ -15,7 +15,7 @@ import numpy as np
 
 from areabench.results.cells import Cell
 from areabench.results.statistics import SIGNIFICANCE, PairedDifference, fewest_trials, holm, paired_difference
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 
 RankedQuality = Literal["accuracy", "loss", "rho"]
 QUALITIES: tuple[RankedQuality, ...] = ("accuracy", "loss", "rho")

@@ -13,7 +13,8 @@ from typing import Literal
 
 from areabench.errors import UserError
 from areabench.sweeps.choose import edges, score_of
-from areabench.sweeps.read import Result, Sweep
+from areabench.sweeps.read import Sweep
+from areabench.sweeps.result import Result
 from areabench.sweeps.tune import Metric
 
 RuleName = Literal["best", "all"]

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 
 DECIMALS = 2  # as the paper prints its tables
 Floats = NDArray[np.float64]

@@ -21,7 +21,8 @@ from areabench.sweeps.plan import Candidates, Member, SweepPlan, candidates_of
 from areabench.sweeps.tune import Metric, Setting
 
 if TYPE_CHECKING:
-    from areabench.sweeps.read import Result, Sweep
+    from areabench.sweeps.read import Sweep
+    from areabench.sweeps.result import Result
 
 CHOICE_FILE = "chosen.toml"
 

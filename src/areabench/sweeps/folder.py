@@ -26,11 +26,10 @@ from areabench.sweeps.read import (
     FAILURES,
     SWEEP_FILE,
     Failure,
-    content_changed,
-    ended_state,
     read_stored,
     stored_text,
 )
+from areabench.sweeps.result import content_changed, ended_state
 
 _LOCK = ".lock"
 _ALL = Share()

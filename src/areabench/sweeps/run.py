@@ -23,7 +23,8 @@ from areabench.sweeps.mpi import run_in_launches
 from areabench.sweeps.passes import Executor, Pass, PassOutcome, Task
 from areabench.sweeps.plan import Share, SweepPlan, checked
 from areabench.sweeps.pool import group_passes, run_here, run_in_pool
-from areabench.sweeps.read import Failure, ended_state, make_choice, with_tests
+from areabench.sweeps.read import Failure, make_choice, with_tests
+from areabench.sweeps.result import ended_state
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 

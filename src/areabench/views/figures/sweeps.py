@@ -21,7 +21,8 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry, arrange
 from areabench.results.statistics import Floats, Quantity, SpreadName, band, mean_and_p95, staleness_shares
 from areabench.runfile.read import Run
-from areabench.sweeps.read import Result, Sweep, read_result
+from areabench.sweeps.read import Sweep
+from areabench.sweeps.result import Result, read_result
 from areabench.views.figures.style import (
     LIMIT_LINE,
     Width,

@@ -28,7 +28,7 @@ from areabench.results.statistics import (
     reach_curve,
     staleness_shares,
 )
-from areabench.sweeps.read import Result
+from areabench.sweeps.result import Result
 from areabench.views.report.records import (
     Axes,
     Curves,

@@ -12,7 +12,8 @@ from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment, Record
 from areabench.experiment.labels import SIMULATOR, method_label
 from areabench.runfile.read import open_run
-from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_result
+from areabench.sweeps.read import SWEEP_FILE, Sweep, open_sweep
+from areabench.sweeps.result import Result, read_result
 from areabench.views.report.records import Absent
 
 Progress = Callable[[int], object]  # called with the number of runs before each of them is read
