@@ -36,6 +36,7 @@ from areabench.problems.datasets import default_cache
 from areabench.progress import ProgressLine, Style, in_notebook
 from areabench.runfile.export import ExportForm, beside, inside, run_columns, write_columns
 from areabench.runfile.read import Run, open_run
+from areabench.runfile.reader import read_status
 from areabench.settings.keys import PythonObject
 from areabench.settings.parse import Location, to_toml
 from areabench.settings.toml import read_text, read_toml
@@ -372,9 +373,9 @@ def _check_code(code: int, path: Path) -> None:
             warnings.warn(f"{path}: the evaluation of the run failed; the lines on stderr say why", stacklevel=3)
         return
     if path.exists():
-        with open_run(path) as run:
-            if run.status.state == State.FAILED:
-                raise RunFailure(f"the run failed: {run.status.reason}")
+        status = read_status(path)
+        if status.state == State.FAILED:
+            raise RunFailure(f"the run failed: {status.reason}")
     raise RunFailure(f"the launch ended with exit code {code}; its lines on stderr say why")
 
 

@@ -47,6 +47,7 @@ def print_end_on_rank(world: World, result: MpiResult) -> int:
 
 def print_end(status: Status, output: Path) -> int:
     """Print how a run has ended; returns the exit code."""
+    from areabench.runfile.read import experiment_in
     from areabench.views.styled import counted
 
     refused = f", {status.refused:,} refused" if status.refused else ""
@@ -61,15 +62,12 @@ def print_end(status: Status, output: Path) -> int:
         print(NO_STEPS)
     if status.state == State.STOPPED:
         from areabench.plugins.trust import command_on
-        from areabench.runfile.read import open_run
 
-        with open_run(output) as recorded:  # the run is the user's own: the command trusts the code that it names
-            print(f"to continue: {command_on('resume', output, recorded.experiment)}")
+        # the run is the user's own: the command trusts the code that it names
+        print(f"to continue: {command_on('resume', output, experiment_in(output))}")
     if status.unevaluated:
         from areabench.plugins.trust import unevaluated_text
-        from areabench.runfile.read import open_run
 
-        with open_run(output) as recorded:
-            text = unevaluated_text(status.unevaluated, output, recorded.experiment)
+        text = unevaluated_text(status.unevaluated, output, experiment_in(output))
         print(f"areabench: {output}: {text}", file=sys.stderr)
     return exit_code(status)

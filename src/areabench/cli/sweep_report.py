@@ -12,7 +12,8 @@ from areabench.engine.diagnosis import Cause
 from areabench.experiment.labels import MPI
 from areabench.host import peak_bytes
 from areabench.progress import duration
-from areabench.runfile.read import open_run
+from areabench.runfile.read import stored_diagnosis
+from areabench.runfile.reader import RunReader
 from areabench.sweeps.cost import expected_steps
 from areabench.sweeps.folder import check_contents, look_into
 from areabench.sweeps.plan import SweepPlan, expected_tests
@@ -110,8 +111,9 @@ def _print_verdicts(folder: Path) -> None:
     """Print what decided the cycle times of the runs, and name one run of each kind that did not keep its delays."""
     runs: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.h5")):
-        with open_run(path) as run:
-            verdict = "without diagnosis" if run.diagnosis is None else run.diagnosis.verdict
+        with RunReader(path) as reader:
+            diagnosis = stored_diagnosis(reader)
+            verdict = "without diagnosis" if diagnosis is None else diagnosis.verdict
             runs.setdefault(verdict, []).append(path.name)
     parts = [f"{len(names):,} {verdict}" for verdict, names in runs.items()]
     for verdict, names in runs.items():

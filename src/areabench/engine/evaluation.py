@@ -51,6 +51,13 @@ def evaluate_models(
     return Metrics(**columns)
 
 
+def evaluate_model(problem: Problem, model: Vector) -> dict[str, float]:
+    """Quality of one model, by the names of `Metrics`; a run that goes on may have diverged."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = evaluate_models(problem, [0], [model], np.ones(1, np.bool_))
+    return {item.name: float(getattr(found, item.name)[0]) for item in fields(Metrics)}
+
+
 def evaluate_blocks(
     problem: Problem, blocks: Iterable[Sequence[Vector]], names: Sequence[Hashable], loss_every: int
 ) -> list[Metrics]:

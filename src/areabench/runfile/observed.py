@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
-from areabench.arrays import Vector
+from areabench.engine.evaluation import evaluate_model
 from areabench.engine.events import EVENT_ROW, Event, Kind, State, Status
 from areabench.engine.scenario import Scenario
 from areabench.errors import one_line
@@ -44,8 +42,9 @@ class ObservedRecorder(Recorder):
         super().flush()
         events = (_event(row) for row in EVENT_ROW.iter_unpack(rows))
         for (time_s, version, count), model in snapshots if self._live else ():
+            evaluate = partial(evaluate_model, self._problem, model)
             self._tell_events(events, count - self._told)
-            self._tell("on_snapshot", SnapshotSeen(time_s, version, count, model, self._evaluation(model)))
+            self._tell("on_snapshot", SnapshotSeen(time_s, version, count, model, evaluate))
         self._tell_events(events, len(rows))
 
     def metrics(self, blocks: Sequence[Metrics], averages: Sequence[Metrics] = ()) -> None:
@@ -80,14 +79,6 @@ class ObservedRecorder(Recorder):
                 self._observers.remove(observer)
                 name = type(observer).__name__
                 warnings.warn(f"observer {name}.{method} failed and is left out: {one_line(error)}", stacklevel=2)
-
-    def _evaluation(self, model: Vector) -> Callable[[], Mapping[str, float]]:
-        def evaluate() -> Mapping[str, float]:
-            with np.errstate(over="ignore", invalid="ignore"):
-                found = self._problem.evaluate([model])
-            return {name: float(getattr(found, name)[0]) for name in METRICS}
-
-        return evaluate
 
 
 def _event(row: tuple[Any, ...]) -> Event:

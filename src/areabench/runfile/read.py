@@ -254,6 +254,12 @@ def read_experiment(reader: RunReader) -> Experiment:
     return stored_experiment(reader.experiment_text, source, folder)
 
 
+def experiment_in(path: Path) -> Experiment:
+    """The experiment of a run file; no row is read."""
+    with RunReader(path) as reader:
+        return read_experiment(reader)
+
+
 def status_so_far(reader: RunReader, status: Status) -> Status:
     """The status of a run that continues, or that did not close its file: counted from the events that reached it."""
     from areabench.engine.state import counted_status

@@ -7,20 +7,20 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
 from areabench.arrays import Vector
+from areabench.engine.evaluation import evaluate_model
 from areabench.errors import UserError, one_line
 from areabench.experiment.experiment import Experiment
-from areabench.problems.base import Problem
+from areabench.problems.base import Metrics, Problem
 
 _LEAST_PAUSE_S = 5.0  # between two evaluations
 _PAUSE_SHARE = 10.0  # and at least this many times what the last one took
 _LOW_PRIORITY = 10  # of -20 to 19; higher is less
-_METRICS = ("train_loss", "test_accuracy", "squared_distance")
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,8 @@ class Quality:
 
 def recorded_quality(snapshot: np.void, metrics: np.void) -> Quality:
     """What the run found itself, after its clock had stopped."""
-    return _quality(snapshot, "file", {name: float(metrics[name]) for name in metrics.dtype.names or ()})
-
-
-def _quality(snapshot: np.void, source: str, values: dict[str, float]) -> Quality:
-    return Quality(
-        float(snapshot["time_s"]), int(snapshot["version"]),
-        values["train_loss"], values["test_accuracy"], values["squared_distance"], source,
-    )  # fmt: skip
+    values = {item.name: float(metrics[item.name]) for item in fields(Metrics)}
+    return Quality(float(snapshot["time_s"]), int(snapshot["version"]), **values, source="file")
 
 
 class Evaluator:
@@ -89,11 +83,10 @@ class Evaluator:
         try:
             problem = self._problem or self._build(experiment)
             began_s = time.monotonic()
-            with np.errstate(over="ignore", invalid="ignore"):  # a run may diverge
-                found = problem.evaluate([model])
+            found = evaluate_model(problem, model)
             if experiment is self._experiment:
-                values = {name: float(getattr(found, name)[0]) for name in _METRICS}
-                self._problem, self.latest = problem, _quality(snapshot, "watch", values)
+                self._problem = problem
+                self.latest = Quality(float(snapshot["time_s"]), int(snapshot["version"]), **found, source="watch")
         except UserError as error:
             self.trouble = str(error)
         except (Exception, SystemExit) as error:  # whatever a user's problem raises: the page lacks its quality
