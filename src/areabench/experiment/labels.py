@@ -14,7 +14,9 @@ from areabench.methods.criteria import AggregationSettings
 from areabench.problems.splits.rows import SplitSettings
 from areabench.settings.keys import Settings
 
-SIMULATOR, MPI = "simulator", "mpi"  # transports of a sweep, as its folder names them
+# Transports of a sweep, as its folder names them.
+SIMULATOR = "simulator"
+MPI = "mpi"
 
 
 # ---------------------------------------------------------------------------------------------------- methods

@@ -72,63 +72,58 @@ class FedCompass(MethodSettings):
 
 Numbers = NDArray[np.float64]
 
-_NEW, _LATE = -1, -2  # in place of the number of a group: not heard of yet; its group did not wait for it
-_ALONE, _GENERAL = -1, -2  # in place of the group of held updates: a first one; those that came late
+# In place of the number of a client's group:
+_NEW = -1  # it was not heard of yet
+_LATE = -2  # its group did not wait for it
+# In place of the group of held updates:
+_ALONE = -1  # a first one
+_GENERAL = -2  # those that came late
 
 
 class Groups(NamedTuple):
-    """The arrival groups that are open: number, expected time T_a and latest time T_l of each."""
+    """The arrival groups that are open: number, expected time T_a and latest time T_l of each, shape (groups,)."""
 
-    numbers: tuple[int, ...] = ()
-    expected_s: tuple[float, ...] = ()
-    latest_s: tuple[float, ...] = ()
-    following: int = 0  # the number of the next group
+    numbers: NDArray[np.int64]
+    expected_s: Numbers
+    latest_s: Numbers
+    following: int  # the number of the next group
 
     def opened(self, expected_s: float, latest_s: float) -> Groups:
         """With one more group."""
         return Groups(
-            (*self.numbers, self.following), (*self.expected_s, expected_s), (*self.latest_s, latest_s),
+            np.append(self.numbers, self.following),
+            np.append(self.expected_s, expected_s),
+            np.append(self.latest_s, latest_s),
             self.following + 1,
-        )  # fmt: skip
+        )
 
     def without(self, numbers: set[int]) -> Groups:
         """Without these."""
-        rows = zip(self.numbers, self.expected_s, self.latest_s, strict=True)
-        groups = Groups(following=self.following)
-        for number, expected_s, latest_s in rows:
-            if number not in numbers:
-                groups = groups._replace(
-                    numbers=(*groups.numbers, number), expected_s=(*groups.expected_s, expected_s),
-                    latest_s=(*groups.latest_s, latest_s),
-                )  # fmt: skip
-        return groups
+        left = ~np.isin(self.numbers, list(numbers))
+        return Groups(self.numbers[left], self.expected_s[left], self.latest_s[left], self.following)
 
 
 class HeldUpdates(NamedTuple):
     """Updates that wait for a step: one sum for each group and version of the model that they began from."""
 
-    groups: tuple[int, ...]
-    versions: tuple[int, ...]
+    groups: NDArray[np.int64]
+    versions: NDArray[np.int64]
     sums: Vector  # shape (sums, d)
 
     def add(self, group: int, version: int, payload: Vector) -> HeldUpdates:
-        """With one more update."""
-        for place, pair in enumerate(zip(self.groups, self.versions, strict=True)):
-            if pair == (group, version):
-                self.sums[place] += payload
-                return self
+        """With one more update; a sum, which nobody else holds, is changed in place."""
+        (found,) = np.nonzero((self.groups == group) & (self.versions == version))
+        if len(found):
+            self.sums[found[0]] += payload
+            return self
         sums = np.concatenate([self.sums, payload[None]])
-        return HeldUpdates((*self.groups, group), (*self.versions, version), sums)
+        return HeldUpdates(np.append(self.groups, group), np.append(self.versions, version), sums)
 
     def split(self, groups: set[int]) -> tuple[HeldUpdates, HeldUpdates]:
         """Those of these groups, and the others."""
-        places = range(len(self.groups))
-        inside = [place for place in places if self.groups[place] in groups]
-        return self._at(inside), self._at([place for place in places if place not in inside])
-
-    def _at(self, places: list[int]) -> HeldUpdates:
-        groups, versions = ([column[place] for place in places] for column in (self.groups, self.versions))
-        return HeldUpdates(tuple(groups), tuple(versions), self.sums[places])
+        inside = np.isin(self.groups, list(groups))
+        used, left = (HeldUpdates(self.groups[at], self.versions[at], self.sums[at]) for at in (inside, ~inside))
+        return used, left
 
 
 class CompassState(NamedTuple):
@@ -168,13 +163,16 @@ class _Compass:
             self.state = state._replace(groups=groups)
         else:
             number, steps = joined
-        state.group[client], state.arrived[client], state.begun_s[client] = number, False, now_s
+        state.group[client] = number
+        state.arrived[client] = False
+        state.begun_s[client] = now_s
         return Call(client, local_steps=steps)
 
     def _to_join(self, now_s: float, seconds: float) -> tuple[int, int] | None:
         """The open group, and Q, where Q is largest within its limits."""
         best: tuple[int, int] | None = None
-        for number, expected_s in zip(self.state.groups.numbers, self.state.groups.expected_s, strict=True):
+        groups = self.state.groups
+        for number, expected_s in zip(groups.numbers.tolist(), groups.expected_s.tolist(), strict=True):
             steps = math.floor((expected_s - now_s) / seconds)
             if self._settings.min_steps <= steps <= self._settings.max_steps and (best is None or steps >= best[1]):
                 best = number, steps
@@ -185,7 +183,7 @@ class _Compass:
         settings = self._settings
         state = self.state
         most = -1
-        for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True):
+        for number, latest_s in zip(state.groups.numbers.tolist(), state.groups.latest_s.tolist(), strict=True):
             fastest = float(state.seconds[state.group == number].min())
             steps = math.floor((latest_s + fastest * settings.max_steps - now_s) / seconds)
             if steps <= settings.max_steps:
@@ -197,10 +195,18 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
     """FedCompass with `clients` clients."""
 
     def start(model: Vector) -> Step:
+        none = np.empty(0, np.int64)
         state = CompassState(
-            model, 0, 0.0, np.zeros(clients), np.zeros(clients), np.full(clients, _NEW), np.zeros(clients, np.bool_),
-            Groups(), HeldUpdates((), (), np.empty((0, *model.shape), model.dtype)),
-        )  # fmt: skip
+            model=model,
+            version=0,
+            now_s=0.0,
+            seconds=np.zeros(clients),
+            begun_s=np.zeros(clients),
+            group=np.full(clients, _NEW),
+            arrived=np.zeros(clients, np.bool_),
+            groups=Groups(none, np.empty(0), np.empty(0), following=0),
+            held=HeldUpdates(none, none, np.empty((0, *model.shape), model.dtype)),
+        )
         return Step(state, tuple(Call(client, local_steps=settings.max_steps) for client in range(clients)))
 
     def receive(state: CompassState, arrival: Arrival) -> Step:
@@ -209,13 +215,15 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         latest = (arrival.time_s - float(state.begun_s[client])) / max(arrival.local_steps, 1)
         weight = 1.0 if group == _NEW else settings.speed_weight
         state.seconds[client] = (1 - weight) * state.seconds[client] + weight * max(latest, _LEAST_S)
-        state = state._replace(now_s=arrival.time_s)
-        if group == _LATE:  # what it sends waits for the next step of a group
-            compass = _Compass(_hold(state, _GENERAL, arrival), settings)
+        waits_for = {_NEW: _ALONE, _LATE: _GENERAL}.get(group, group)
+        held = state.held.add(waits_for, arrival.version, arrival.payload)
+        state = state._replace(now_s=arrival.time_s, held=held)
+        if group == _LATE:  # what it has sent waits for the next step of a group; the client does not
+            compass = _Compass(state, settings)
             call = compass.call(client)
             return Step(compass.state, (call,))
         state.arrived[client] = True
-        return Step(_hold(state, _ALONE if group == _NEW else group, arrival))
+        return Step(state)
 
     def aggregate(state: CompassState) -> Step:
         """Step for a client's first update, for groups that are complete, or for those whose time is over."""
@@ -223,15 +231,12 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         closing = set() if alone else _complete(state)
         if not alone and not closing:
             state = state._replace(now_s=max(state.now_s, wake(state)))
-            closing = {
-                number
-                for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True)
-                if latest_s <= state.now_s
-            }
+            closing = set(state.groups.numbers[state.groups.latest_s <= state.now_s].tolist())
         used, left = state.held.split({_ALONE} if alone else {*closing, _GENERAL})
-        answered = [each for each in range(clients) if _is_answered(state, each, alone, closing)]
+        waiting = state.arrived & np.isin(state.group, [_NEW] if alone else list(closing))
+        waiting[list(state.lost)] = False
         state.group[np.isin(state.group, list(closing)) & ~state.arrived] = _LATE
-        stepped = bool(used.groups)
+        stepped = len(used.groups) > 0
         compass = _Compass(
             state._replace(
                 model=_stepped(state, used), version=state.version + stepped, held=left,
@@ -239,20 +244,17 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
             ),
             settings,
         )  # fmt: skip
-        answered.sort(key=lambda client: (float(state.seconds[client]), client))  # the fastest first
-        calls = tuple(compass.call(client) for client in answered)
+        fastest_first = sorted(np.flatnonzero(waiting).tolist(), key=lambda client: float(state.seconds[client]))
+        calls = tuple(compass.call(client) for client in fastest_first)
         return Step(compass.state, calls, stepped=stepped)
-
-    def _is_answered(state: CompassState, client: int, alone: bool, closing: set[int]) -> bool:
-        if client in state.lost or not state.arrived[client]:
-            return False
-        return int(state.group[client]) in ({_NEW} if alone else closing)
 
     def _stepped(state: CompassState, used: HeldUpdates) -> Vector:
         """x <- x - sum of a·s(tau)/n times the pseudo-gradients."""
         model = state.model
-        for version, total in zip(used.versions, used.sums, strict=True):
-            model = model - (settings.mixing * _factor(settings, state.version - version) / clients) * total
+        for version, total in zip(used.versions.tolist(), used.sums, strict=True):
+            staleness = state.version - version
+            factor = 1.0 if settings.staleness == "constant" else float((1 + staleness) ** -settings.exponent)
+            model = model - (settings.mixing * factor / clients) * total
         return model
 
     def due(state: CompassState) -> bool:
@@ -263,7 +265,7 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         state = state._replace(lost=(*state.lost, client))
         if not state.arrived[client]:
             state.group[client] = _LATE
-        empty = {number for number in state.groups.numbers if not (state.group == number).any()}
+        empty = {number for number in state.groups.numbers.tolist() if not (state.group == number).any()}
         return Step(state._replace(groups=state.groups.without(empty)))
 
     return Method(
@@ -277,18 +279,9 @@ _LEAST_S = 1e-12  # seconds per step of a client that answers at once
 
 def wake(state: CompassState) -> float:
     """The latest time of the group that waits least."""
-    return min(state.groups.latest_s, default=math.inf)
-
-
-def _hold(state: CompassState, group: int, arrival: Arrival) -> CompassState:
-    return state._replace(held=state.held.add(group, arrival.version, arrival.payload))
+    return float(state.groups.latest_s.min(initial=math.inf))
 
 
 def _complete(state: CompassState) -> set[int]:
     """The groups of which all have arrived."""
-    return {number for number in state.groups.numbers if state.arrived[state.group == number].all()}
-
-
-def _factor(settings: FedCompass, staleness: int) -> float:
-    """s(tau)."""
-    return 1.0 if settings.staleness == "constant" else float((1 + staleness) ** -settings.exponent)
+    return {number for number in state.groups.numbers.tolist() if state.arrived[state.group == number].all()}

@@ -55,7 +55,8 @@ def step_limit(constants: Constants, local_steps: int) -> StepLimit:
     """D = min{2/(M(mu+L)), gamma/(L²(M-1)), sqrt(M gamma²/(64 L⁴(M-1)³)), cbrt(gamma/(32 L⁴(M-1)³))}, Theorem 1."""
     require_count("the number of local steps M", local_steps)
     M = local_steps
-    L, gamma = constants.L, constants.gamma
+    L = constants.L
+    gamma = constants.gamma
     smoothness = 2 / (M * (constants.mu + L))
     if M == 1:
         return StepLimit(smoothness, math.inf, math.inf, math.inf)
@@ -175,7 +176,8 @@ def lemma_constants(constants: Constants, local_steps: int) -> LemmaConstants:
     but larger: it grows with kappa.
     """
     M = local_steps
-    L, gamma = constants.L, constants.gamma
+    L = constants.L
+    gamma = constants.gamma
     drifting = M > 1
     return LemmaConstants(
         norm_zeta=L**2 * M * (M - 1) / 2,
@@ -205,7 +207,8 @@ class Distances:
 
 def start_squared(setting: Setting, trained: float, sent: float) -> Distances:
     """The squared distances u_0 to x* - sent M grad f_i(x*), where the first round of training used `trained`."""
-    constants, distance = setting.constants, setting.start_distance
+    constants = setting.constants
+    distance = setting.start_distance
     lemma = lemma_constants(constants, setting.local_steps)
     memory = (distance + sent * lemma.shift) ** 2
     local = memory
@@ -261,7 +264,8 @@ def _next_distances(
 
     `moved` is (alpha_k - alpha_{k+1}) LM zeta, the most that x_{i,k}* may move.
     """
-    p, p_s = setting.probabilities.clients, setting.probabilities.server
+    p = setting.probabilities.clients
+    p_s = setting.probabilities.server
     constants = setting.constants
     beta = contraction_beta(alpha, setting.local_steps, constants.gamma)
     # Lemmas s_norm, y_norm and x_norm
@@ -318,7 +322,8 @@ class ProofConstants:
 
 def proof_constants(setting: Setting) -> ProofConstants:
     """The constants for a setting, with gamma kept and psi = 1/p_s + 4 q_bar."""
-    constants, M = setting.constants, setting.local_steps
+    constants = setting.constants
+    M = setting.local_steps
     c = setting.sent.c
     tau = setting.sent.d - 1
     lemma = lemma_constants(constants, M)
@@ -358,7 +363,8 @@ class RoughBound:
 def rough_bound(setting: Setting) -> RoughBound:
     """The first pass of the proof: Lemma small_lyapunov put into eq. (Lamba_convergence_starter)."""
     proof = proof_constants(setting)
-    sigma, zeta = setting.constants.sigma, setting.constants.zeta
+    sigma = setting.constants.sigma
+    zeta = setting.constants.zeta
     start = proof.start_squared + proof.c_1 * zeta * proof.start_norm / (proof.tau - 0.5)
     return RoughBound(
         first=proof.spread * (proof.c_3 * sigma**2 / 3 + proof.c_1 * proof.S * zeta * sigma / 12),
@@ -381,7 +387,8 @@ def closed_bound(setting: Setting, iterations: int) -> float:
 def _refined(setting: Setting, rough: RoughBound, T: float) -> float:
     """Eq. (Lambda_k_bound_final): lambda_k <= sqrt(psi Lambda_k) put into eq. (Lamba_convergence_starter) again."""
     proof = proof_constants(setting)
-    sigma, zeta = setting.constants.sigma, setting.constants.zeta
+    sigma = setting.constants.sigma
+    zeta = setting.constants.zeta
     synchronization = (
         math.sqrt(rough.fourth) / T**3
         + 2 / 3 * math.sqrt(rough.third) / T**2.5
