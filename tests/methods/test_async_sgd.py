@@ -18,8 +18,8 @@ from areabench.methods.async_sgd import (
     Draw,
     adaptive,
     async_sgd,
-    constant,
     expected_share,
+    full_step,
     idle_uniform,
     importance,
     shuffled,
@@ -38,7 +38,7 @@ def scripted(*clients: int) -> Draw:
 
 
 def test_drawn_clients_by_hand() -> None:
-    table = Table(async_sgd(2, 2, constant, scripted(0, 0, 1, 0, 1)), two_clients())
+    table = Table(async_sgd(2, 2, full_step, scripted(0, 0, 1, 0, 1)), two_clients())
     assert sorted(table.orders) == [0]  # client 0 has both orders, one in its queue
     table.deliver(0)  # (8,8) - (2,4); client 1 is drawn
     assert table.model() == [6, 4]
@@ -53,7 +53,7 @@ def test_drawn_clients_by_hand() -> None:
 
 def test_importance_by_hand() -> None:
     probabilities = (0.75, 0.25)
-    method = async_sgd(2, 2, constant, scripted(0, 1, 0, 1, 0), expected_share(probabilities))
+    method = async_sgd(2, 2, full_step, scripted(0, 1, 0, 1, 0), expected_share(probabilities))
     table = Table(method, two_clients())
     table.deliver(1)  # (8,0)/(2·0.25) from (8,8)
     assert table.model() == [-8, 8]
@@ -71,7 +71,7 @@ def test_adaptive_is_constant_up_to_the_concurrency(staleness: int, concurrency:
 
 
 def test_adaptive_and_constant_runs_are_equal_while_no_delay_is_beyond_n() -> None:
-    tables = [Table(async_sgd(4, 4, factor, None), bowls(4)) for factor in (constant, adaptive(4))]
+    tables = [Table(async_sgd(4, 4, factor, None), bowls(4)) for factor in (full_step, adaptive(4))]
     for table in tables:
         table.deliver(*([2, 0, 3, 1] * 5))  # each update is at most 4 versions old
     assert tables[0].model() == tables[1].model()
@@ -154,7 +154,7 @@ def test_draws_depend_on_the_seed_and_their_number_alone() -> None:
 
 
 def test_a_busy_client_takes_its_orders_first_in_first_out() -> None:
-    table = Table(async_sgd(2, 2, constant, scripted(0, 1, 1, 1, 1)), two_clients())
+    table = Table(async_sgd(2, 2, full_step, scripted(0, 1, 1, 1, 1)), two_clients())
     table.deliver(0)  # (6,4) waits for client 1, which works on (8,8)
     assert table.holds(1) == ([8, 8], 0, 0)
     table.deliver(1)  # (6,4) - (8,0): (-2,4) waits for it too
@@ -196,7 +196,7 @@ def play(table: Table, events: list[tuple[str, int]]) -> None:
 @pytest.mark.parametrize("concurrency", [1, 3, 8])
 @drawn(events=EVENTS)
 def test_c_orders_are_out_at_any_time(assignment: str, concurrency: int, events: list[tuple[str, int]]) -> None:
-    table = Table(async_sgd(5, concurrency, constant, DRAWS[assignment]), bowls(5))
+    table = Table(async_sgd(5, concurrency, full_step, DRAWS[assignment]), bowls(5))
     for event in events:
         play(table, [event] if event[0] != "lose" else [])
         assert open_orders(table) == concurrency
@@ -207,7 +207,7 @@ def test_c_orders_are_out_at_any_time(assignment: str, concurrency: int, events:
 
 @drawn(events=EVENTS)
 def test_idle_clients_take_over_while_there_are_some(events: list[tuple[str, int]]) -> None:
-    table = Table(async_sgd(5, 3, constant, idle_uniform(5, seed=1)), bowls(5))
+    table = Table(async_sgd(5, 3, full_step, idle_uniform(5, seed=1)), bowls(5))
     play(table, events)
     left = 5 - len(table.conductor.lost)
     assert open_orders(table) == len(table.orders) == min(3, left)
@@ -215,7 +215,7 @@ def test_idle_clients_take_over_while_there_are_some(events: list[tuple[str, int
 
 
 def test_without_drawing_nobody_takes_the_place_of_a_lost_client() -> None:
-    table = Table(async_sgd(3, 3, constant, None), bowls(3))
+    table = Table(async_sgd(3, 3, full_step, None), bowls(3))
     table.lose(1)
     table.deliver(0, 2, 0)
     assert sorted(table.orders) == [0, 2]

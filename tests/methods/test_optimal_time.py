@@ -12,7 +12,7 @@ from tests.methods.table import Table, arrival
 from tests.support.quadratics import bowls, two_clients
 
 from areabench.engine.events import Kind
-from areabench.methods.async_sgd import async_sgd, constant
+from areabench.methods.async_sgd import async_sgd, full_step
 from areabench.methods.base import Method
 from areabench.methods.malenia import harmonic_mean, malenia
 from areabench.methods.rennala import rennala
@@ -43,7 +43,7 @@ def test_ringmaster_stops_late_clients_by_hand() -> None:
 @drawn(numbers=NUMBERS)
 def test_ringmaster_without_a_threshold_is_asynchronous_sgd(numbers: list[int]) -> None:
     tables = [
-        Table(method, bowls(4)) for method in (ringmaster(4, 10**9, stops=False), async_sgd(4, 4, constant, None))
+        Table(method, bowls(4)) for method in (ringmaster(4, 10**9, stops=False), async_sgd(4, 4, full_step, None))
     ]
     for table in tables:
         table.deliver(*numbers)

@@ -39,7 +39,7 @@ def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_
     checkpoint, run_state = scene.checkpoint, scene.checkpoint.run_state
     assert (run_state.server.iteration, run_state.server.version, run_state.server.updates_since_step) == (2, 0, 2)
     np.testing.assert_array_equal(run_state.server.state.model, [0, 0])
-    np.testing.assert_array_equal(run_state.server.state.residuals.total, [3, 3])
+    np.testing.assert_array_equal(run_state.server.state.buffer.total, [3, 3])
     assert run_state.rounds == {0: 1, 1: 1}
     assert {open_order.order.client: open_order.round for open_order in run_state.open_orders} == {0: 1, 1: 1, 2: 0}
     assert (run_state.tally.events, run_state.tally.served(3).tolist()) == (2, [1, 1, 0])
@@ -320,7 +320,7 @@ def test_a_removal_is_completed_before_a_signal_stops_the_run(tmp_path: Path) ->
     assert scene.run().state == State.STOPPED
     run_state = scene.checkpoint.run_state
     assert (run_state.lost, run_state.removed) == ((2,), 1)
-    np.testing.assert_array_equal(run_state.server.state.residuals.total, [-3, -3])  # (3 - 3/2) is the average
+    np.testing.assert_array_equal(run_state.server.state.buffer.total, [-3, -3])  # (3 - 3/2) is the average
     assert sorted(scene.checkpoint.memories) == [0, 1]
 
 

@@ -191,7 +191,7 @@ def test_removal_by_hand() -> None:
     np.testing.assert_array_equal(without.model, [3, 0])
     np.testing.assert_array_equal(without.model + without.aggregator, [4.5, 1.5])
     np.testing.assert_array_equal(method.aggregate(without).state.model, [4.5, 1.5])
-    assert (without.clients, without.residuals.size) == (2, 2)
+    assert (without.clients, without.buffer.size) == (2, 2)
 
 
 def test_removal_before_any_update() -> None:

@@ -25,6 +25,7 @@ from areabench.methods.base import (
     Report,
     Step,
     Work,
+    add_to_buffer,
     remember_start,
 )
 from areabench.settings.keys import key
@@ -79,13 +80,13 @@ class AreaState(NamedTuple):
     """The server's model x_s, and the residuals m_i it has received since it last stepped: u is their sum over n."""
 
     model: Vector
-    residuals: Buffer
+    buffer: Buffer
     clients: int  # n, those in the average
 
     @property
     def aggregator(self) -> Vector:
         """The aggregator u."""
-        total = self.residuals.total
+        total = self.buffer.total
         return np.zeros_like(self.model) if total is None else total / self.clients
 
 
@@ -99,34 +100,26 @@ def area(clients: int, trains_first: bool = True) -> Method:
         return Step(AreaState(model, Buffer(), clients), tuple(range(clients)))
 
     def receive(state: AreaState, arrival: Arrival) -> Step:  # u <- u + m_i/n; x_s goes back to client i
-        return Step(AreaState(state.model, state.residuals.add(arrival.payload), state.clients), (arrival.client,))
+        return Step(AreaState(state.model, state.buffer.add(arrival.payload), state.clients), (arrival.client,))
 
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
         u = state.aggregator
         return Step(AreaState(np.add(state.model, u, out=u), Buffer(), state.clients))
 
+    def recalled(state: AreaState) -> Vector:
+        """The sum of all memories: n (x_s + u), in double precision."""
+        total = state.buffer.total
+        weighted: Vector = state.clients * state.model.astype(np.float64)
+        return weighted if total is None else weighted + total
+
+    def remove(state: AreaState, count: int, memories: Vector) -> AreaState:
+        """Remove `count` clients, whose memories add up to `memories`, from the average.
+
+        x_s stays; the sum of the residuals changes so that the next server step leads to the mean of the others:
+        (n - count) (x_s + u') = n (x_s + u) - memories.
+        """
+        shift = count * state.model - memories
+        return AreaState(state.model, state.buffer.plus(shift), state.clients - count)
+
     rule = (remember_start, report, start, receive, aggregate)  # Algorithm 2, initialization: y_i = x_{s,0}
-    return Method("area", *rule, trains_first=trains_first, recalled=recalled, remove=remove, add=add)
-
-
-def add(state: AreaState, total: Vector) -> AreaState:
-    """Add a sum of residuals."""
-    return state._replace(residuals=state.residuals.plus(total))
-
-
-def recalled(state: AreaState) -> Vector:
-    """The sum of all memories: n (x_s + u), in double precision."""
-    total = state.residuals.total
-    weighted: Vector = state.clients * state.model.astype(np.float64)
-    return weighted if total is None else weighted + total
-
-
-def remove(state: AreaState, count: int, memories: Vector) -> AreaState:
-    """Remove `count` clients, whose memories add up to `memories`, from the average.
-
-    x_s stays; the sum of the residuals changes so that the next server step leads to the mean of the others:
-    (n - count) (x_s + u') = n (x_s + u) - memories.
-    """
-    shift = count * state.model - memories
-    total, size = state.residuals
-    return AreaState(state.model, Buffer(shift if total is None else total + shift, size), state.clients - count)
+    return Method("area", *rule, trains_first=trains_first, recalled=recalled, remove=remove, add=add_to_buffer)

@@ -126,7 +126,7 @@ class AsyncSgd(MethodSettings):
         probabilities = self.probabilities or tuple(float(share) for share in inputs.weights)
         most = concurrency if self.threshold is None else self.threshold
         factors: dict[str, Factor] = {
-            "constant": constant,
+            "constant": full_step,
             "adaptive": adaptive(concurrency),
             "threshold": threshold(most, self.smoothness),
         }
@@ -225,7 +225,7 @@ def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None,
 # ---------------------------------------------------------------------------------------------------- factors
 
 
-def constant(_arrival: Arrival) -> float:
+def full_step(_arrival: Arrival) -> float:
     """Every update counts alike."""
     return 1.0
 

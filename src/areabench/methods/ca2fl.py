@@ -77,17 +77,15 @@ def ca2fl(clients: int, server_step_size: float) -> Method:
         model = model + server_step_size * (cached + buffer.mean())
         return Step(CacheState(model, cached + buffer.total / count, Buffer(), count))
 
+    def recalled(state: CacheState) -> Vector:
+        """The sum of all memories: n h and the buffer, in double precision."""
+        weighted: Vector = state.clients * state.cached.astype(np.float64)
+        return weighted if state.buffer.total is None else weighted + state.buffer.total
+
+    def remove(state: CacheState, count: int, memories: Vector) -> CacheState:
+        """Take clients whose memories add up to `memories` out of h; what they have sent stays in the buffer."""
+        left = state.clients - count
+        return state._replace(cached=(state.clients * state.cached - memories) / left, clients=left)
+
     rule = (np.zeros_like, report, start, receive, aggregate)
     return Method("ca2fl", *rule, recalled=recalled, remove=remove, add=add_to_buffer)
-
-
-def recalled(state: CacheState) -> Vector:
-    """The sum of all memories: n h and the buffer, in double precision."""
-    weighted: Vector = state.clients * state.cached.astype(np.float64)
-    return weighted if state.buffer.total is None else weighted + state.buffer.total
-
-
-def remove(state: CacheState, count: int, memories: Vector) -> CacheState:
-    """Remove `count` clients, whose memories add up to `memories`, from h; what they have sent stays in the buffer."""
-    left = state.clients - count
-    return state._replace(cached=(state.clients * state.cached - memories) / left, clients=left)
