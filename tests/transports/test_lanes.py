@@ -366,7 +366,7 @@ def change_the_status(file: Any, name: str, value: Any) -> None:
         (lambda file: change_a_row(file, "snapshots/index"), "snapshot 3 is "),
         (lambda file: change_a_row(file, "tally/served"), "the number"),
         (lambda file: change_a_row(file, "tally/staleness"), "the staleness"),
-        (change_an_event, "the event is "),
+        (change_an_event, "event 3 is "),
         (lambda file: change_the_status(file, "updates", 1), "status "),
     ],
 )

@@ -42,10 +42,10 @@ from areabench.runfile.read import Run
 from areabench.runfile.schema import METRIC
 from areabench.transports.replay import (
     MetricsResult,
+    Repetition,
     Replay,
     ReplayResult,
     compare_metrics,
-    repeated,
     replay_run,
 )
 
@@ -248,12 +248,12 @@ def test_average_of_a_run_without_events_is_compared(record: Recorded) -> None:
     settings = Record(interval_s=0.2, models="last", average=True, events=False)
     run = record(replace(experiment_on(PROBLEMS[0]), record=settings))
     scenario = build_scenario(run.experiment, run.path.parent)
-    assert repeated(run, scenario, lambda _time_s, _number: None).result.difference is None
+    assert Repetition(run, scenario, lambda _time_s, _number: None).run().difference is None
     run.close()
     with edited(run.path) as file:
         file["snapshots/average"][0, 0] += 1e-9
     with Run(run.path) as again:
-        difference = repeated(again, scenario, lambda _time_s, _number: None).result.difference
+        difference = Repetition(again, scenario, lambda _time_s, _number: None).run().difference
     assert difference is not None
     assert difference.what == "the average at the end differs"
 

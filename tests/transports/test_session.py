@@ -34,7 +34,7 @@ from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import ListedRates
 from areabench.transports import session
 from areabench.transports.options import RunOptions
-from areabench.transports.replay import Replay, repeated
+from areabench.transports.replay import Repetition, Replay
 from areabench.transports.session import (
     checkpoint_of,
     continue_recorder,
@@ -325,7 +325,7 @@ def test_a_lane_with_another_number_of_snapshots_differs(tmp_path: Path) -> None
     scenario = build_scenario(LANES, tmp_path)
     cut(tmp_path / "run.h5", "snapshots/index", 4)
     with open_run(tmp_path / "run.h5") as run:
-        found = repeated(run, scenario, lambda _time_s, _number: None).result.difference
+        found = Repetition(run, scenario, lambda _time_s, _number: None).run().difference
     assert found is not None
     assert found.what == "6 snapshots, recorded 4"
 

@@ -37,7 +37,7 @@ def replay_command(options: argparse.Namespace, context: CommandContext) -> int:
     from areabench.plugins.modules import changes
     from areabench.progress import ProgressLine
     from areabench.runfile.read import open_run
-    from areabench.transports.replay import replay_run
+    from areabench.transports.replay import follows_log, replay_run
 
     path = options.run
     with open_run(path) as recorded:
@@ -49,7 +49,7 @@ def replay_command(options: argparse.Namespace, context: CommandContext) -> int:
         for changed in changes(recorded.provenance.modules, recorded.experiment):
             print(f"areabench: {path}: {changed}", file=sys.stderr)
         scenario.check_data(recorded.provenance.data_digest, path)
-        kept = recorded.experiment.record.events
+        kept = follows_log(recorded)
         here = kernels_in_force()
         if options.exact and not here.rounds_as(then):
             raise UserError(
