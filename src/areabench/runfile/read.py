@@ -61,7 +61,7 @@ class Run(RunReader):
         super().__init__(path)
         try:
             self.check_format()
-            self.experiment: Experiment = read_experiment(self)
+            self.experiment: Experiment = experiment_in(self)
             status = self.stored_status
             self._may_lack_rows = self.was_left_open or status.state == State.RUNNING
             self.damage = self.find_damage()
@@ -238,7 +238,7 @@ def open_run(path: str | Path, *, allow_damage: bool = False) -> Run:
     return Run(Path(path), allow_damage=allow_damage)
 
 
-def read_experiment(reader: RunReader) -> Experiment:
+def experiment_in(reader: RunReader) -> Experiment:
     """The experiment of a run file, its paths absolute.
 
     They start at the folder of the experiment's file: where that lies seen from the run file, which may have been moved
@@ -265,7 +265,7 @@ def status_so_far(reader: RunReader, status: Status) -> Status:
     from areabench.engine.state import counted_status
 
     events = reader.rows("events")
-    if not len(events) and not read_experiment(reader).record.events:
+    if not len(events) and not experiment_in(reader).record.events:
         return status
     if (events["kind"] > max(Kind)).any():
         raise DamagedFileError(reader.path, "/events has unknown kinds")

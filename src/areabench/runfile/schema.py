@@ -125,7 +125,7 @@ DIAGNOSIS_COLUMNS = _diagnosis_columns()
 DIAGNOSIS = row_type(DIAGNOSIS_COLUMNS)
 
 
-class Dataset(NamedTuple):
+class StoredRows(NamedTuple):
     """A dataset whose rows have checksums; without `row` its rows are vectors of the problem's type."""
 
     row: np.dtype[Any] | None
@@ -135,15 +135,15 @@ class Dataset(NamedTuple):
 
 INTEGER = np.dtype("<i8")
 DATASETS = {
-    "clients": Dataset(CLIENT, 0, "one row per client, in the order of their numbers"),
-    "events": Dataset(EVENT, 1024, "one row per event, in the order in which the server handled them"),
-    "snapshots/index": Dataset(SNAPSHOT, 256, "one row per snapshot: when it was taken"),
-    "snapshots/model": Dataset(None, 0, "one row per snapshot, or the last one only: the model"),
-    "snapshots/average": Dataset(None, 0, "in the same rows the running mean of the models, if asked for"),
-    "metrics": Dataset(METRIC, 64, "one row per snapshot, written after the clock has stopped"),
-    "tally/staleness": Dataset(INTEGER, 64, "without event log: number of updates of staleness 0, 1, 2, ..."),
-    "tally/served": Dataset(INTEGER, 64, "without event log: number of used updates of each client"),
-    "diagnosis/summary": Dataset(DIAGNOSIS, 1, "of a run on MPI that has ended: one row"),
-    "diagnosis/clients": Dataset(DIAGNOSIS_CLIENT, 64, "of such a run: one row per client"),
-    "diagnosis/quantiles": Dataset(QUANTILE, 64, "of such a run: one row per share of the updates"),
+    "clients": StoredRows(CLIENT, 0, "one row per client, in the order of their numbers"),
+    "events": StoredRows(EVENT, 1024, "one row per event, in the order in which the server handled them"),
+    "snapshots/index": StoredRows(SNAPSHOT, 256, "one row per snapshot: when it was taken"),
+    "snapshots/model": StoredRows(None, 0, "one row per snapshot, or the last one only: the model"),
+    "snapshots/average": StoredRows(None, 0, "in the same rows the running mean of the models, if asked for"),
+    "metrics": StoredRows(METRIC, 64, "one row per snapshot, written after the clock has stopped"),
+    "tally/staleness": StoredRows(INTEGER, 64, "without event log: number of updates of staleness 0, 1, 2, ..."),
+    "tally/served": StoredRows(INTEGER, 64, "without event log: number of used updates of each client"),
+    "diagnosis/summary": StoredRows(DIAGNOSIS, 1, "of a run on MPI that has ended: one row"),
+    "diagnosis/clients": StoredRows(DIAGNOSIS_CLIENT, 64, "of such a run: one row per client"),
+    "diagnosis/quantiles": StoredRows(QUANTILE, 64, "of such a run: one row per share of the updates"),
 }
