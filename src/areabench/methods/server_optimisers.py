@@ -46,7 +46,7 @@ class ServerMomentum(MethodSettings):
     def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         along = momentum(self.momentum)
-        return buffered(self.name, inputs.clients, Velocity, along, lambda _oldest: self.server_step_size)
+        return averaged_along(self.name, inputs.clients, Velocity, along, lambda _oldest: self.server_step_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class ServerAdam(MethodSettings):
     def build(self, inputs: MethodInputs) -> Method:
         """The rule with these settings."""
         along = adam(self.beta1, self.beta2, self.epsilon)
-        return buffered(self.name, inputs.clients, Moments, along, lambda _oldest: self.server_step_size)
+        return averaged_along(self.name, inputs.clients, Moments, along, lambda _oldest: self.server_step_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class Fadas(MethodSettings):
         """The rule with these settings."""
         along = amsgrad(self.beta1, self.beta2, self.epsilon)
         step_size = delay_adaptive(self.server_step_size, self.delay_threshold)
-        return buffered(self.name, inputs.clients, GreatestMoments, along, step_size)
+        return averaged_along(self.name, inputs.clients, GreatestMoments, along, step_size)
 
 
 class OptimiserState(NamedTuple):
@@ -169,7 +169,7 @@ def amsgrad(beta1: float, beta2: float, epsilon: float) -> Direction:
     return advance
 
 
-def buffered(
+def averaged_along(
     name: str, clients: int, kept: Callable[..., Any], direction: Direction, step_size: Callable[[int], float]
 ) -> Method:
     """FedBuff with an optimiser: `kept` holds its moments, `step_size` depends on the buffer's greatest staleness."""

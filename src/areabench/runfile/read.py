@@ -61,7 +61,7 @@ class Run(RunReader):
         super().__init__(path)
         try:
             self.check_format()
-            self.experiment: Experiment = experiment_in(self)
+            self.experiment: Experiment = recorded_experiment(self)
             status = self.stored_status
             self._may_lack_rows = self.was_left_open or status.state == State.RUNNING
             self.damage = self.find_damage()
@@ -238,7 +238,7 @@ def open_run(path: str | Path, *, allow_damage: bool = False) -> Run:
     return Run(Path(path), allow_damage=allow_damage)
 
 
-def experiment_in(reader: RunReader) -> Experiment:
+def recorded_experiment(reader: RunReader) -> Experiment:
     """The experiment of a run file, its paths absolute.
 
     They start at the folder of the experiment's file: where that lies seen from the run file, which may have been moved
@@ -254,7 +254,7 @@ def experiment_in(reader: RunReader) -> Experiment:
     return stored_experiment(reader.experiment_text, source, folder)
 
 
-def experiment_in(path: Path) -> Experiment:
+def recorded_experiment(path: Path) -> Experiment:
     """The experiment of a run file; no row is read."""
     with RunReader(path) as reader:
         return read_experiment(reader)
@@ -265,7 +265,7 @@ def status_so_far(reader: RunReader, status: Status) -> Status:
     from areabench.engine.state import counted_status
 
     events = reader.rows("events")
-    if not len(events) and not experiment_in(reader).record.events:
+    if not len(events) and not recorded_experiment(reader).record.events:
         return status
     if (events["kind"] > max(Kind)).any():
         raise DamagedFileError(reader.path, "/events has unknown kinds")
