@@ -61,7 +61,7 @@ class Run(RunReader):
         super().__init__(path)
         try:
             self.check_format()
-            self.experiment: Experiment = recorded_experiment(self)
+            self.experiment: Experiment = decoded_experiment(self)
             status = self.stored_status
             self._may_lack_rows = self.was_left_open or status.state == State.RUNNING
             self.damage = self.find_damage()
@@ -238,7 +238,7 @@ def open_run(path: str | Path, *, allow_damage: bool = False) -> Run:
     return Run(Path(path), allow_damage=allow_damage)
 
 
-def recorded_experiment(reader: RunReader) -> Experiment:
+def decoded_experiment(reader: RunReader) -> Experiment:
     """The experiment of a run file, its paths absolute.
 
     They start at the folder of the experiment's file: where that lies seen from the run file, which may have been moved
@@ -254,10 +254,10 @@ def recorded_experiment(reader: RunReader) -> Experiment:
     return stored_experiment(reader.experiment_text, source, folder)
 
 
-def recorded_experiment(path: Path) -> Experiment:
+def experiment_in(path: Path) -> Experiment:
     """The experiment of a run file; no row is read."""
     with RunReader(path) as reader:
-        return read_experiment(reader)
+        return decoded_experiment(reader)
 
 
 def status_so_far(reader: RunReader, status: Status) -> Status:
@@ -265,7 +265,7 @@ def status_so_far(reader: RunReader, status: Status) -> Status:
     from areabench.engine.state import counted_status
 
     events = reader.rows("events")
-    if not len(events) and not recorded_experiment(reader).record.events:
+    if not len(events) and not decoded_experiment(reader).record.events:
         return status
     if (events["kind"] > max(Kind)).any():
         raise DamagedFileError(reader.path, "/events has unknown kinds")

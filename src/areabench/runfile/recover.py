@@ -17,7 +17,7 @@ from areabench.engine.state import Tally
 from areabench.errors import RunFileError
 from areabench.experiment.experiment import Experiment, Record
 from areabench.runfile.open import DamagedFileError
-from areabench.runfile.read import first_false, ranks_exist, recorded_experiment, stored_diagnosis
+from areabench.runfile.read import decoded_experiment, first_false, ranks_exist, stored_diagnosis
 from areabench.runfile.reader import AVERAGES, RunReader
 from areabench.runfile.record import Recorder, RunPrefix
 
@@ -93,7 +93,7 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Recover
     with RunReader(damaged, salvage=True) as reader:
         try:
             reader.check_format()
-            experiment = recorded_experiment(reader)
+            experiment = decoded_experiment(reader)
             events = reader.rows("events")
             index = reader.rows("snapshots/index")
         except DamagedFileError as error:

@@ -25,7 +25,7 @@ from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
 from areabench.runfile.lock import lock_seen
 from areabench.runfile.open import DamagedFileError
-from areabench.runfile.read import recorded_experiment
+from areabench.runfile.read import decoded_experiment
 from areabench.runfile.reader import RunReader
 
 WINDOW_S = 10.0  # of the run's time that counts as recent
@@ -197,7 +197,7 @@ class Tail:
         file, origin = self.path.stat(), reader.provenance
         identity = (file.st_dev, file.st_ino, origin.started_at, origin.resumed_at)
         if self._facts is None or identity != self._identity:
-            experiment = recorded_experiment(reader)
+            experiment = decoded_experiment(reader)
             clients = reader.rows("clients")
             hosts = tuple(origin.hosts.split(","))
             self._facts = RunFacts(experiment, origin.transport, origin.ranks, hosts, clients)
