@@ -181,7 +181,7 @@ def test_models_that_the_file_does_not_keep_are_made_again(events: str, folder: 
 def test_an_only_model_is_evaluated_without_a_replay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated(folder / FILE, QUADRATIC, ["record.models=last", "record.snapshots=none"])
     before = contents(FILE)
-    monkeypatch.delattr("areabench.transports.replay._replayed")
+    monkeypatch.delattr("areabench.transports.replay._replayer")
     answer("evaluate run.h5")
     assert contents(FILE) == before
 
