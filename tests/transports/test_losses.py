@@ -230,7 +230,7 @@ def test_no_client_is_drawn_for_one_that_was_idle() -> None:
 
 
 def test_a_run_without_clients_fails(record: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.experiment.checks._check_faults", lambda _experiment: None)
+    monkeypatch.setattr(Faults, "check", lambda *_: None)
     everyone = Faults(lost=(0, 1, 2, 3, 4), lost_at_s=(0.5,) * 5)
     with pytest.raises(RunFailure, match="all clients are lost"):
         record(replace(EXPERIMENT, faults=everyone))
