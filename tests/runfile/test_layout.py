@@ -12,10 +12,7 @@ from tests.support.texts import QUADRATIC
 from areabench.engine.events import CLIENT, State, Status
 from areabench.experiment.parse import parse_experiment
 from areabench.problems.base import Metrics
-from areabench.runfile.checksums import ChecksumLog
 from areabench.runfile.layout import (
-    ModelRows,
-    create_models,
     evaluated_at_once,
     metric_rows,
     write_attributes,
@@ -67,12 +64,8 @@ def test_a_file_with_the_last_model_only_has_room_for_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("dimension", "count"), [(2, 256), (2**17, 16), (2**16, 32)])
-def test_sixteen_blocks_of_snapshots_are_evaluated_at_once(dimension: int, count: int, tmp_path: Path) -> None:
+def test_sixteen_blocks_of_snapshots_are_evaluated_at_once(dimension: int, count: int) -> None:
     assert evaluated_at_once(dimension, FLOAT) == count
-    with h5py.File(tmp_path / "models.h5", "w") as file:
-        create_models(file, "models", (dimension, FLOAT), last_only=False)
-        log = ChecksumLog(file.create_dataset("checksums", (0,), "i8", maxshape=(None,)))
-        assert ModelRows(file["models"], log, last_only=False).evaluated_at_once == count
 
 
 def test_metrics_have_a_row_per_snapshot_and_averages_where_there_are_any() -> None:

@@ -235,7 +235,7 @@ def test_a_continued_run_has_the_first_rows_of_the_earlier_one(
     recorder = begun(tmp_path / "run.h5", "record.average=true", earlier=earlier)
     assert recorder.snapshots == snapshots
     assert recorder.tally is earlier.tally
-    assert earlier.last_snapshot == ((snapshots - 1, snapshots - 1, snapshots - 1) if snapshots else None)
+    assert recorder._last_snapshot == ((snapshots - 1, snapshots - 1, snapshots - 1) if snapshots else None)
     recorder.close()
     with h5py.File(recorder.path, "r") as file:
         assert file["events"]["iteration"].tolist() == list(range(events))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -29,9 +29,7 @@ from areabench.runfile.schema import (
     CHECKSUM,
     DATASETS,
     DIAGNOSIS,
-    FORMAT,
     METRIC,
-    SCHEMA_VERSION,
     STATUS,
     STATUS_COLUMNS,
     STATUS_CONTENT,
@@ -43,14 +41,15 @@ _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer ex
 def write_attributes(attributes: h5py.AttributeManager, values: Mapping[str, str | int]) -> None:
     """Write texts and whole numbers; a text that HDF5 puts where it keeps no checksum gets one of ours."""
     for name, value in values.items():
-        attributes[name] = stored = _inline(value) if isinstance(value, str) else value
-        if isinstance(stored, str):
-            attributes[name + CHECKSUM_SUFFIX] = crc32(stored.encode())
-
-
-def _inline(text: str) -> np.bytes_ | str:
-    content = text.encode(errors="backslashreplace")
-    return np.bytes_(content or b"\0") if len(content) <= _LONGEST else text  # HDF5 knows no text of no bytes
+        if isinstance(value, int):
+            attributes[name] = value
+            continue
+        content = value.encode(errors="backslashreplace")
+        if len(content) <= _LONGEST:
+            attributes[name] = np.bytes_(content or b"\0")  # HDF5 knows no text of no bytes
+        else:
+            attributes[name] = value
+            attributes[name + CHECKSUM_SUFFIX] = crc32(value.encode())
 
 
 # ---------------------------------------------------------------------------------------------------- models
@@ -65,46 +64,37 @@ class ModelRows:
 
     def __init__(self, dataset: h5py.Dataset, log: ChecksumLog, *, last_only: bool) -> None:
         self.rows_a_block = _rows_a_block(dataset.shape[1], dataset.dtype)
-        self.evaluated_at_once = evaluated_at_once(dataset.shape[1], dataset.dtype)
-        self._dataset, self._log = dataset, log
-        self._held: list[Vector] | None = [] if last_only else None
+        self._dataset = dataset
+        self._log = log
+        self._last_only = last_only
+        self.held: list[Vector] = []  # models that stay in memory
 
     def extend(self, models: Sequence[Vector]) -> None:
         """Add models; the arrays are held and must not change."""
-        if self._held is None:
-            self._log.append(self._dataset, np.stack(models))
+        if self._last_only:
+            self.held += models
         else:
-            self._held += models
+            self._log.append(self._dataset, np.stack(models))
 
     def take(self, run: RunReader, name: str, count: int, held: Sequence[Vector]) -> None:
         """Start with the first rows of an earlier run, or with those `held` if its file has the last one only."""
-        if self._held is not None:
-            self._held += held
+        if self._last_only:
+            self.held += held
             return
         for first in range(0, count, self.rows_a_block):
             self._log.append(self._dataset, run.rows(name, first, min(first + self.rows_a_block, count)))
 
-    @property
-    def held(self) -> tuple[Vector, ...]:
-        """The models that stay in memory."""
-        return tuple(self._held or ())
-
-    def __len__(self) -> int:
-        """The number of models so far."""
-        return len(self._dataset if self._held is None else self._held)
-
-    def __getitem__(self, chosen: slice) -> list[Vector]:
-        """Some of the models."""
-        return list((self._dataset if self._held is None else self._held)[chosen])
-
-    def flush(self) -> None:
-        """Hand everything to the operating system, the rows before their number."""
-        self._dataset.flush()
+    def blocks(self) -> Iterator[list[Vector]]:
+        """The models so far, as many at a time as are evaluated together."""
+        models = self.held if self._last_only else self._dataset
+        step = evaluated_at_once(self._dataset.shape[1], self._dataset.dtype)
+        for first in range(0, len(models), step):
+            yield list(models[first : first + step])
 
     def close(self) -> None:
         """Write the last model, once, if it is the only one that is kept."""
-        if self._held and not len(self._dataset):
-            self._log.append(self._dataset, self._held[-1][None])
+        if self.held and not len(self._dataset):
+            self._log.append(self._dataset, self.held[-1][None])
 
 
 def create_models(file: h5py.File, name: str, size: tuple[int, np.dtype[Any]], *, last_only: bool) -> None:
@@ -124,14 +114,6 @@ def evaluated_at_once(dimension: int, dtype: np.dtype[Any]) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------- status
-
-
-def create_status(file: h5py.File) -> int:
-    """Allocate the status in one piece; returns its offset in the file, in bytes."""
-    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    space = h5py.h5s.create_simple((1,))
-    return int(h5py.h5d.create(file.id, b"status", h5py.h5t.py_create(STATUS), space, settings).get_offset())
 
 
 def pack_status(status: Status) -> bytes:
@@ -155,61 +137,37 @@ EVENTS_A_BLOCK = 256
 _CACHE_BYTES = 2**20  # a dataset: rows are written once and not read again, so that a larger cache only fills memory
 
 
-@dataclass(frozen=True)
-class Opening:
-    """What is known of a run before it begins; `size` is the number of parameters and their type."""
-
-    experiment: str  # TOML
-    folder: str  # that its paths are relative to; empty where none is
-    run_folder: Path  # of the run file
-    size: tuple[int, np.dtype[Any]]
-    record: Record
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The datasets that rows go to during a run."""
-
-    events: h5py.Dataset
-    index: h5py.Dataset
-    models: ModelRows
-    averages: ModelRows | None
-    log: ChecksumLog
-
-
-def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any]) -> tuple[bytes, int]:
+def first_content(
+    about: Mapping[str, str | int],
+    size: tuple[int, np.dtype[Any]],
+    record: Record,
+    provenance: Provenance,
+    clients: NDArray[Any],
+) -> tuple[bytes, int]:
     """A whole run file without rows, and the offset of its status.
 
-    It is made in memory, because HDF5 crashes if the disk is full.
+    `about` are the attributes of the file, `size` is the number of parameters and their type. The content is made in
+    memory, because HDF5 crashes if the disk is full.
     """
     with h5py.File("content", "w", driver="core", backing_store=False, libver=VERSIONS) as file:
-        _create(file, opening)
+        write_attributes(file.attrs, about)
         write_attributes(file.create_group("provenance").attrs, asdict(provenance))
+        growing = {name: (dataset.row, dataset.chunk) for name, dataset in DATASETS.items() if dataset.chunk}
+        for name, (row, chunk) in {**growing, CHECKSUMS: (CHECKSUM, 64)}.items():
+            file.create_dataset(name, (0,), row, maxshape=(None,), chunks=(chunk,))
+        create_models(file, "snapshots/model", size, last_only=record.models == "last")
+        if record.average:
+            create_models(file, AVERAGES, size, last_only=record.models == "last")
         log = ChecksumLog(file[CHECKSUMS])
         log.note(file.create_dataset("clients", data=clients), 0, clients)
         log.flush()
-        status_at = create_status(file)
+        # the status is allocated in one piece, so that it can be written when HDF5 cannot write any more
+        settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        kind = h5py.h5t.py_create(STATUS)
+        status = h5py.h5d.create(file.id, b"status", kind, h5py.h5s.create_simple((1,)), settings)
         file.flush()
-        return file.id.get_file_image(), status_at
-
-
-def _create(file: h5py.File, opening: Opening) -> None:
-    """All objects that rows go to."""
-    about: dict[str, str | int] = {
-        "format": FORMAT,
-        "schema_version": SCHEMA_VERSION,
-        "experiment": opening.experiment,
-        "folder": opening.folder,
-        "folder_from_here": os.path.relpath(opening.folder, opening.run_folder) if opening.folder else "",
-    }
-    write_attributes(file.attrs, about)
-    growing = {name: (dataset.row, dataset.chunk) for name, dataset in DATASETS.items() if dataset.chunk}
-    for name, (row, chunk) in {**growing, CHECKSUMS: (CHECKSUM, 64)}.items():
-        file.create_dataset(name, (0,), row, maxshape=(None,), chunks=(chunk,))
-    last_only = opening.record.models == "last"
-    create_models(file, "snapshots/model", opening.size, last_only=last_only)
-    if opening.record.average:
-        create_models(file, AVERAGES, opening.size, last_only=last_only)
+        return file.id.get_file_image(), int(status.get_offset())
 
 
 def open_to_append(path: Path) -> h5py.File:
@@ -217,18 +175,6 @@ def open_to_append(path: Path) -> h5py.File:
     file = h5py.File(path, "r+", libver=VERSIONS, locking=False, rdcc_nbytes=_CACHE_BYTES)
     file.swmr_mode = True
     return file
-
-
-def layout_of(file: h5py.File, record: Record) -> Layout:
-    """The parts of a file that is open to append."""
-    last_only, log = record.models == "last", ChecksumLog(file[CHECKSUMS])
-    return Layout(
-        events=file["events"],
-        index=file["snapshots/index"],
-        models=ModelRows(file["snapshots/model"], log, last_only=last_only),
-        averages=ModelRows(file["snapshots/average"], log, last_only=last_only) if record.average else None,
-        log=log,
-    )
 
 
 def close_after_write_error(file: h5py.File) -> None:

@@ -53,7 +53,9 @@ class ObservedRecorder(Recorder):
         if self._live:
             return
         models = chain.from_iterable(self.model_blocks())
-        for index, row, model in zip(self._layout.index[:], metric_rows(blocks, averages), models, strict=True):
+        for index, row, model in zip(
+            self._file["snapshots/index"][:], metric_rows(blocks, averages), models, strict=True
+        ):
             time_s, version, count, _ = index.tolist()
             known = {name: float(row[name]) for name in METRICS}
             self._tell("on_snapshot", SnapshotSeen(time_s, version, count, model, partial(dict, known)))

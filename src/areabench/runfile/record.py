@@ -31,25 +31,23 @@ from areabench.errors import RunFailure, RunFileError, WriteFailure, one_line
 from areabench.experiment.experiment import Experiment, Record
 from areabench.experiment.files import base_folder, written_text
 from areabench.problems.base import Metrics
+from areabench.runfile.checksums import CHECKSUMS, ChecksumLog
 from areabench.runfile.layout import (
     EVENTS_A_BLOCK,
-    Layout,
     ModelRows,
     ModelsInMemory,
-    Opening,
     cause_of,
     close_after_write_error,
     diagnosis_row,
     first_content,
-    layout_of,
     metric_rows,
     open_to_append,
     pack_status,
 )
 from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import status_so_far
-from areabench.runfile.reader import RunReader
-from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.runfile.reader import AVERAGES, RunReader
+from areabench.runfile.schema import EVENT, FORMAT, SCHEMA_VERSION, SNAPSHOT
 
 if TYPE_CHECKING:
     from areabench.runfile.read import Run
@@ -72,28 +70,8 @@ class RunPrefix:
     models: Sequence[Vector] = ()
     averages: Sequence[Vector] = ()
 
-    def copy_to(self, layout: Layout) -> None:
-        """Put the rows into an empty file."""
-        for first in range(0, self.events, _COPIED_AT_ONCE):
-            last = min(first + _COPIED_AT_ONCE, self.events)
-            layout.log.append(layout.events, self.run.rows("events", first, last))
-        layout.log.append(layout.index, self.run.rows("snapshots/index", 0, self.snapshots))
-        layout.models.take(self.run, "snapshots/model", self.snapshots, self.models)
-        if layout.averages is not None:
-            layout.averages.take(self.run, "snapshots/average", self.snapshots, self.averages)
-
-    @property
-    def last_snapshot(self) -> tuple[float, int, int] | None:
-        """Time, version and events of the last of these snapshots."""
-        if not self.snapshots:
-            return None
-        (row,) = self.run.rows("snapshots/index", self.snapshots - 1, self.snapshots)
-        time_s, version, events, _ = row.tolist()
-        return time_s, version, events
-
 
 _BLOCKS_THAT_MAY_WAIT = 16
-_MOST_EVENT_BYTES = _BLOCKS_THAT_MAY_WAIT * EVENTS_A_BLOCK * EVENT_ROW.size
 _FLUSH_S = 1.0  # rows wait no longer than this if there are spare moments
 _LONGEST_WAIT_S = 3.0  # nor longer than this if there are none
 MOST_SNAPSHOTS = 1_000_000
@@ -119,14 +97,24 @@ class Recorder:
         """Claim the file. `experiment` is TOML with its paths as given, relative to `folder`."""
         self.path = path
         self.keeps_events = record.events
-        self._opening = Opening(experiment, folder, path.absolute().parent, (dimension, dtype), record)
+        self._about: dict[str, str | int] = {
+            "format": FORMAT,
+            "schema_version": SCHEMA_VERSION,
+            "experiment": experiment,
+            "folder": folder,
+            "folder_from_here": os.path.relpath(folder, path.absolute().parent) if folder else "",
+        }
+        self._size = (dimension, dtype)
+        self._record = record
         self._claim = Claim(path, force=force)
-        self._given_up, self._file = False, cast(Any, None)
+        self._given_up = False
+        self._file = cast(Any, None)
         self._waiting_events = bytearray()  # rows of EVENT
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
         self._waiting_averages: list[Vector] = []
         self._last_snapshot: tuple[float, int, int] | None = None
-        self.snapshots = self._clients = 0
+        self.snapshots = 0
+        self._clients = 0
         self.tally = Tally()
         self._flushed_s = time.perf_counter()
 
@@ -143,11 +131,16 @@ class Recorder:
         """
         try:
             with self._writing():
-                image, self._status_at = first_content(self._opening, provenance, clients)
+                image, self._status_at = first_content(self._about, self._size, self._record, provenance, clients)
                 self._claim.write(0, image)
                 self._file = open_to_append(self._claim.making)
-                self._layout = layout_of(self._file, self._opening.record)
-                self._models, self._averages, self._clients = self._layout.models, self._layout.averages, len(clients)
+                self._log = ChecksumLog(self._file[CHECKSUMS])
+                names = ("snapshots/model", AVERAGES) if self._record.average else ("snapshots/model",)
+                last_only = self._record.models == "last"
+                self._vectors = {name: ModelRows(self._file[name], self._log, last_only=last_only) for name in names}
+                # held open: HDF5 crashes when it closes a dataset that it could not write
+                self._growing = [self._file[name] for name in (*names, "snapshots/index", "events")]
+                self._clients = len(clients)
                 if earlier is not None:
                     self._take(earlier)
                 self._note(self.tally.status(State.RUNNING, "the run has not ended, or was killed"))
@@ -168,9 +161,20 @@ class Recorder:
         return cls.of(run.experiment, run.path, run.model_size, force=True)
 
     def _take(self, earlier: RunPrefix) -> None:
-        earlier.copy_to(self._layout)
+        """Copy the rows of an earlier run, some at a time."""
+        for first in range(0, earlier.events, _COPIED_AT_ONCE):
+            self._append("events", earlier.run.rows("events", first, min(first + _COPIED_AT_ONCE, earlier.events)))
+        index = earlier.run.rows("snapshots/index", 0, earlier.snapshots)
+        self._append("snapshots/index", index)
+        for name, vectors in self._vectors.items():
+            held = earlier.averages if name == AVERAGES else earlier.models
+            vectors.take(earlier.run, name, earlier.snapshots, held)
         self._push()
-        self.tally, self.snapshots, self._last_snapshot = earlier.tally, earlier.snapshots, earlier.last_snapshot
+        self.tally = earlier.tally
+        self.snapshots = earlier.snapshots
+        if len(index):
+            time_s, version, events, _ = index[-1].tolist()
+            self._last_snapshot = (time_s, version, events)
 
     def event(self, event: Event) -> None:
         """Keep an event; costs no input or output."""
@@ -203,7 +207,7 @@ class Recorder:
 
     def spare_moment(self) -> bool:
         """Write what waits if a block is full or a second has passed; returns whether there was something to write."""
-        if not self._blocks_waiting() >= 1 and time.perf_counter() < self._flushed_s + _FLUSH_S:
+        if not self._has_waiting(blocks=1) and time.perf_counter() < self._flushed_s + _FLUSH_S:
             return False
         if not self._waiting_events and not self._waiting_snapshots:
             return False
@@ -212,16 +216,14 @@ class Recorder:
 
     def flush_if_overdue(self) -> None:
         """Write what waits if there have been no spare moments for long, or if much waits."""
-        if (
-            len(self._waiting_events) >= _MOST_EVENT_BYTES
-            or len(self._waiting_snapshots) >= _BLOCKS_THAT_MAY_WAIT * self._models.rows_a_block
-            or time.perf_counter() > self._flushed_s + _LONGEST_WAIT_S
-        ):
+        if self._has_waiting(_BLOCKS_THAT_MAY_WAIT) or time.perf_counter() > self._flushed_s + _LONGEST_WAIT_S:
             self.flush()
 
-    def _blocks_waiting(self) -> float:
-        snapshots, events = len(self._waiting_snapshots), len(self._waiting_events) / EVENT_ROW.size
-        return max(snapshots / self._models.rows_a_block, events / EVENTS_A_BLOCK)
+    def _has_waiting(self, blocks: int) -> bool:
+        """Whether so many blocks of events or snapshots wait."""
+        if len(self._waiting_events) >= blocks * EVENTS_A_BLOCK * EVENT_ROW.size:
+            return True
+        return len(self._waiting_snapshots) >= blocks * self._vectors["snapshots/model"].rows_a_block
 
     def flush(self) -> None:
         """Write everything that waits and hand it to the operating system."""
@@ -230,9 +232,19 @@ class Recorder:
             close_after_write_error(self._file)
             raise WriteFailure(f"{self.path}: was removed or replaced during the run, and is lost; run it again")
         with self._writing():
-            self._write_snapshots()
-            self._write_events()
+            waiting = self._waiting_snapshots
+            if waiting:
+                self._vectors["snapshots/model"].extend([model for _, model in waiting])
+                if self._waiting_averages:
+                    self._vectors[AVERAGES].extend(self._waiting_averages)
+                rows = [(*snapshot, digest(model)) for snapshot, model in waiting]
+                self._append("snapshots/index", np.array(rows, SNAPSHOT))
+            self._append("events", np.frombuffer(self._waiting_events, dtype=EVENT))
             self._push()
+        # new ones: an observer may still read those that were written
+        self._waiting_snapshots = []
+        self._waiting_averages = []
+        self._waiting_events = bytearray()
         self._flushed_s = time.perf_counter()
 
     def metrics(self, blocks: Sequence[Metrics], averages: Sequence[Metrics] = ()) -> None:
@@ -254,22 +266,20 @@ class Recorder:
 
     def model_blocks(self) -> Iterator[list[Vector]]:
         """All snapshots flushed so far, some at a time: there may be more than fit into memory."""
-        yield from _blocks(self._models)
+        return self._vectors["snapshots/model"].blocks()
 
     def average_blocks(self) -> Iterator[list[Vector]]:
         """The averages that belong to them, in the same blocks; none if they are not kept."""
-        if self._averages is not None:
-            yield from _blocks(self._averages)
+        return self._vectors[AVERAGES].blocks() if AVERAGES in self._vectors else iter(())
 
     @property
     def held(self) -> ModelsInMemory:
         """Models and averages of snapshots that the file does not keep, as of the last flush."""
-        averages = () if self._averages is None else self._averages.held
-        return ModelsInMemory(self._models.held, averages)
+        return ModelsInMemory(*(tuple(vectors.held) for vectors in self._vectors.values()))
 
     def versions(self) -> NDArray[np.int64]:
         """The model version of each snapshot flushed so far."""
-        versions: NDArray[np.int64] = self._layout.index["version"]
+        versions: NDArray[np.int64] = self._file["snapshots/index"]["version"]
         return versions
 
     def set_status(self, status: Status) -> None:
@@ -301,9 +311,8 @@ class Recorder:
         """Write everything that waits, and what is only written at the end."""
         self.flush()
         with self._writing():
-            for rows in (self._models, self._averages):
-                if rows is not None:
-                    rows.close()
+            for vectors in self._vectors.values():
+                vectors.close()
             if not self.keeps_events and not len(self._file["tally/served"]):
                 self._append("tally/staleness", self.tally.staleness)
                 self._append("tally/served", self.tally.served(self._clients))
@@ -316,10 +325,9 @@ class Recorder:
 
         A plain flush of the file continues if a dataset cannot be written, and then counts rows that are not there.
         """
-        for rows in (self._models, self._averages, self._layout.index, self._layout.events):
-            if rows is not None:
-                rows.flush()
-        self._layout.log.flush()
+        for dataset in self._growing:
+            dataset.flush()
+        self._log.flush()
         self._file.flush()
 
     def _note(self, status: Status) -> None:
@@ -344,22 +352,7 @@ class Recorder:
             ) from error
 
     def _append(self, name: str, rows: NDArray[Any]) -> None:
-        self._layout.log.append(self._file[name], rows)
-
-    def _write_events(self) -> None:
-        self._append("events", np.frombuffer(self._waiting_events, dtype=EVENT))
-        self._waiting_events = bytearray()
-
-    def _write_snapshots(self) -> None:
-        waiting = self._waiting_snapshots
-        if not waiting:
-            return
-        self._models.extend([model for _, model in waiting])
-        if self._averages is not None:
-            self._averages.extend(self._waiting_averages)
-            self._waiting_averages.clear()
-        self._append("snapshots/index", np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
-        waiting.clear()
+        self._log.append(self._file[name], rows)
 
 
 def mark_killed_run(path: Path, reason: str) -> bool:
@@ -395,8 +388,3 @@ def write_again(run: Run, metrics: NDArray[Any], path: Path) -> None:
         recorder.copy(name, metrics if name == "metrics" else run.rows(name))
     recorder.set_status(run.status)
     recorder.close()
-
-
-def _blocks(rows: ModelRows) -> Iterator[list[Vector]]:
-    for first in range(0, len(rows), rows.evaluated_at_once):
-        yield rows[first : first + rows.evaluated_at_once]
