@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.answers import answer
 from tests.support.texts import QUADRATIC
 
 from areabench.cli.completion import SHELLS, override_words
-from areabench.cli.main import main
 from areabench.cli.parser import TYPED
 from areabench.experiment.parse import parse_experiment
 
@@ -39,22 +39,22 @@ def offered(line: str) -> list[str]:
     return sorted(word.rstrip(" ") for word in answer.splitlines())
 
 
-def test_commands_and_options(folder: Path) -> None:
-    assert offered("areabench ") == sorted(TYPED)
-    assert offered("areabench watch run.h5 --tr") == ["--trust-module"]
-    assert offered("areabench table runs --format la") == ["latex"]
-
-
-def test_files_by_their_suffix(folder: Path) -> None:
-    assert offered("areabench check ") == ["one.toml", "runs/", "two\\ words.toml"]
-    assert offered("areabench show ") == ["run.h5", "runs/"]
-    assert offered("areabench table ") == ["runs/"]
-
-
-def test_keys_and_values_of_an_experiment(folder: Path) -> None:
-    assert offered("areabench simulate one.toml --set method.step_s") == ["method.step_size="]
-    assert offered("areabench simulate one.toml --set method.name=ar") == ["method.name=area"]
-    assert offered("areabench figures runs --step-size ar") == ["area="]
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", sorted(TYPED)),
+        ("watch run.h5 --tr", ["--trust-module"]),
+        ("table runs --format la", ["latex"]),
+        ("check ", ["one.toml", "runs/", "two\\ words.toml"]),
+        ("show ", ["run.h5", "runs/"]),
+        ("table ", ["runs/"]),
+        ("simulate one.toml --set method.step_s", ["method.step_size="]),
+        ("simulate one.toml --set method.name=ar", ["method.name=area"]),
+        ("figures runs --step-size ar", ["area="]),
+    ],
+)
+def test_what_is_offered(line: str, words: list[str], folder: Path) -> None:
+    assert offered(f"areabench {line}") == words
 
 
 def test_the_keys_are_those_that_an_experiment_has() -> None:
@@ -66,9 +66,8 @@ def test_the_keys_are_those_that_an_experiment_has() -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
+def test_the_script(shell: str, folder: Path) -> None:
+    script = answer(f"completion {shell}").out
     assert "areabench" in script
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
@@ -78,9 +77,8 @@ def test_the_script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_asks_areabench(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "bash"]) == 0
-    Path("script").write_text(capsys.readouterr().out, encoding="utf-8")
+def test_bash_asks_areabench(folder: Path) -> None:
+    Path("script").write_text(answer("completion bash").out, encoding="utf-8")
     program = folder / "areabench"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m areabench "$@"\n', encoding="utf-8")
     program.chmod(0o755)

@@ -103,53 +103,43 @@ def test_launchers_are_known_by_their_variables(environment: dict[str, str], exp
     assert started_by(environment) == expected
 
 
-@pytest.fixture(autouse=True)
-def right_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.launching.mpirun.right_launcher", lambda: "use /right/mpirun")
-
-
 @pytest.mark.parametrize(
-    ("environment", "family"),
+    ("environment", "family", "world_size", "why"),
     [
-        ({}, Family.MPICH),
-        (OPEN_MPI_RANK, Family.OPEN_MPI),
-        (OPEN_MPI_RANK, None),
-        (MPICH_RANK, Family.MPICH),
-        (SRUN_RANK, Family.OPEN_MPI),
-        (SRUN_RANK, Family.MPICH),
+        ({}, Family.MPICH, 1, None),  # one rank started by hand is left to the run
+        (OPEN_MPI_RANK, Family.OPEN_MPI, 3, None),
+        (OPEN_MPI_RANK, None, 3, None),
+        (MPICH_RANK, Family.MPICH, 3, None),
+        (SRUN_RANK, Family.OPEN_MPI, 3, None),
+        (SRUN_RANK, Family.MPICH, 3, None),
+        (OPEN_MPI_RANK, Family.MPICH, 3, "but mpi4py uses MPICH: each of them would be alone"),
+        (MPICH_RANK, Family.OPEN_MPI, 3, "but mpi4py uses Open MPI: each of them would be alone"),
+        (OPEN_MPI_RANK, Family.OPEN_MPI, 1, "but each of them is alone: launcher and MPI do not know each other"),
+        (MPICH_RANK, Family.MPICH, 1, "but each of them is alone"),
+        (SRUN_RANK, None, 1, "but each of them is alone"),
     ],
 )
-def test_a_launcher_of_the_same_mpi_or_of_all_is_taken(environment: dict[str, str], family: Family | None) -> None:
-    refuse_foreign_launcher(started_by(environment), family)
-    refuse_lone_ranks(started_by(environment), 3)
+def test_a_launcher_of_another_mpi_is_refused(
+    environment: dict[str, str],
+    family: Family | None,
+    world_size: int,
+    why: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("areabench.launching.mpirun.right_launcher", lambda: "use /right/mpirun")
 
+    def check(started: StartedBy | None) -> None:
+        refuse_foreign_launcher(started, family)
+        refuse_lone_ranks(started, world_size)
 
-def test_a_launcher_of_another_mpi_is_refused_with_the_right_one() -> None:
-    with pytest.raises(UserError) as caught:
-        refuse_foreign_launcher(started_by(OPEN_MPI_RANK), Family.MPICH)
-    assert str(caught.value) == (
-        "Open MPI's mpirun has started 3 ranks (OMPI_COMM_WORLD_SIZE = 3), but mpi4py uses MPICH: each of them would "
-        "be alone; use /right/mpirun; `areabench doctor` says more"
-    )
-
-
-@pytest.mark.parametrize("environment", [OPEN_MPI_RANK, MPICH_RANK, SRUN_RANK])
-def test_ranks_that_are_each_alone_are_refused(environment: dict[str, str]) -> None:
-    with pytest.raises(UserError, match=r"has started 3 ranks .* but each of them is alone: .*; use /right/mpirun"):
-        refuse_lone_ranks(started_by(environment), 1)
-
-
-def test_only_the_first_of_them_prints() -> None:
-    second = started_by(MPICH_RANK | {"PMI_RANK": "1"})
-    with pytest.raises(SystemExit) as caught:
-        refuse_lone_ranks(second, 1)
-    assert caught.value.code == 2
-    with pytest.raises(SystemExit):
-        refuse_foreign_launcher(second, Family.OPEN_MPI)
-
-
-def test_one_rank_started_by_hand_is_left_to_the_run() -> None:
-    refuse_lone_ranks(started_by({}), 1)
+    if why is None:
+        check(started_by(environment))
+        return
+    with pytest.raises(UserError, match=rf"has started 3 ranks \(.* = 3\), {why}.*; use /right/mpirun; `areabench doc"):
+        check(started_by(environment))
+    second = {name: "1" if value == "0" else value for name, value in environment.items()}
+    with pytest.raises(SystemExit, match="2"):  # only the first of them prints
+        check(started_by(second))
 
 
 @pytest.mark.parametrize(("value", "tolerant"), [("1", True), ("true", True), ("0", False), ("", False)])
