@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from studies.leakage_logistic import LogisticMisfit, LogisticRound, closed_form,
 from studies.leakage_matching import Effort, FirstGuess, Form, Unknowns, form_of, softmax
 from studies.leakage_observations import (
     Observation,
-    RunningSums,
     determined,
     distances_of_mean,
     from_histories,
@@ -22,7 +22,7 @@ from studies.leakage_observations import (
 )
 from studies.leakage_runs import Message, RecordedRun, record
 from studies.leakage_scores import Picture, Score, apportion, class_means, guess, psnr_db, score
-from studies.leakage_trials import Attack, Cell, Setting
+from studies.leakage_trials import Attack, Cell, Plan, Setting
 
 from areabench.api import read_experiment
 
@@ -82,13 +82,6 @@ def test_one_residual_is_a_pseudo_gradient_in_the_first_round_only() -> None:
     assert errors[~first].min() > 0.1
 
 
-def test_running_sum_by_hand() -> None:
-    sums = RunningSums(np.array([1.0, 2.0]))
-    np.testing.assert_array_equal(sums.take(0, np.array([1.0, -1.0])), [2.0, 1.0])
-    np.testing.assert_array_equal(sums.take(1, np.array([0.5, 0.5])), [1.5, 2.5])
-    np.testing.assert_array_equal(sums.take(0, np.array([-2.0, 3.0])), [0.0, 4.0])
-
-
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: str(method["name"]))
 def test_sums_are_signed_sums_of_pseudo_gradients(method: dict[str, object]) -> None:
     run = recorded(method)
@@ -100,15 +93,10 @@ def test_sums_are_signed_sums_of_pseudo_gradients(method: dict[str, object]) -> 
     assert distances_of_mean(run).min() > 0.01  # a sum is none of its updates
 
 
-def test_area_s_sum_has_only_the_last_of_a_client_s_updates() -> None:
-    run = recorded(METHODS[0], clients={"count": 1})
-    found = from_sum(run, 1)
-    assert [each.round for each in found.rounds] == [3, 1]
-    assert found.signs == (1, -1)
-
-
 def test_sums_determine_a_client_that_is_alone_in_its_steps() -> None:
     alone = recorded(METHODS[0], clients={"count": 1})
+    found = from_sum(alone, 1)  # AREA's sum has only the last of a client's updates
+    assert ([each.round for each in found.rounds], found.signs) == ([3, 1], (1, -1))
     np.testing.assert_array_equal(determined(alone), [False, True] * 6)  # the last update of each step
     assert not determined(recorded(METHODS[1], clients={"count": 1})).any()
     assert not determined(recorded(METHODS[0])).any()
@@ -120,21 +108,30 @@ def test_sums_determine_a_client_that_is_alone_in_its_steps() -> None:
 def test_closed_form_recovers_the_image_of_a_batch_of_one() -> None:
     model = np.array([[0.5, -1.0, 2.0], [1.0, 0.0, -0.5]])
     image = np.array([0.25, 1.0, 0.5])
-    label = 1
-    rate = 0.1
-    nu = 0.01
-    scores = model @ image
-    probabilities = np.exp(scores) / np.exp(scores).sum()
-    gradient = np.outer(probabilities - np.array([0.0, 1.0]), image) + nu * model
-    observation = Observation(rate * gradient.ravel(), (message(model.ravel().tolist(), rate),), (1,), 1)
-    found = closed_form(observation, LogisticRound(2, nu, 1, 1))
-    assert found.labels.tolist() == [label]
+    probabilities = softmax(model @ image)
+    gradient = np.outer(probabilities - np.array([0.0, 1.0]), image) + 0.01 * model
+    observation = Observation(0.1 * gradient.ravel(), (message(model.ravel().tolist(), 0.1),), (1,), 1)
+    found = closed_form(observation, LogisticRound(2, 0.01, 1, 1))
+    assert found.labels.tolist() == [1]
     np.testing.assert_allclose(found.images[0], image, atol=1e-4)
+    nothing = Observation(np.zeros(6), (message([0.0] * 6),), (1,), 1)
+    assert closed_form(nothing, LogisticRound(2, 0.0, 1, 1)).images.tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_closed_form_of_nothing_is_nothing() -> None:
-    observation = Observation(np.zeros(6), (message([0.0] * 6),), (1,), 1)
-    assert closed_form(observation, LogisticRound(2, 0.0, 1, 1)).images.tolist() == [[0.0, 0.0, 0.0]]
+def check_derivative(misfit: Callable[[Unknowns], tuple[float, Unknowns]], at: Unknowns, along: Unknowns) -> None:
+    """By central differences."""
+    slope = misfit(at)[1]
+    ends = [misfit(Unknowns(at.images + h * along.images, at.scores + h * along.scores))[0] for h in (1e-5, -1e-5)]
+    expected = (slope.images * along.images).sum() + (slope.scores * along.scores).sum()
+    assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(float(expected), rel=1e-5)
+
+
+def drawn(generator: np.random.Generator, *shape: int, classes: int = 3) -> list[Unknowns]:
+    """A place and a direction, for images of this shape."""
+    return [
+        Unknowns(images, generator.standard_normal((*shape[:-1], classes)))
+        for images in (generator.random(shape), generator.standard_normal(shape))
+    ]
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -143,12 +140,26 @@ def test_derivative_of_the_misfit(steps: int) -> None:
     generator = np.random.default_rng(0)
     rounds = tuple(message(generator.standard_normal(12).tolist(), rate) for rate in (0.5, 0.7))
     misfit = LogisticMisfit(Observation(generator.standard_normal(12), rounds, (1, -1), 1), LogisticRound(3, 0.1, 2, 2))
-    at = Unknowns(generator.random((2, steps, 2, 4)), generator.standard_normal((2, steps, 2, 3)))
-    slope = misfit(at)[1]
-    along = Unknowns(generator.standard_normal(at.images.shape), generator.standard_normal(at.scores.shape))
-    ends = [misfit(Unknowns(at.images + h * along.images, at.scores + h * along.scores))[0] for h in (1e-5, -1e-5)]
-    expected = (slope.images * along.images).sum() + (slope.scores * along.scores).sum()
-    assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(float(expected), rel=1e-6)
+    check_derivative(misfit, *drawn(generator, 2, steps, 2, 4))
+
+
+def test_misfit_of_a_network_is_zero_at_the_truth() -> None:
+    """One local step on two 4×4 images."""
+    torch = pytest.importorskip("torch")
+    from studies.leakage_cnn import NetworkMisfit, NetworkRound, small_cnn
+
+    generator = np.random.default_rng(0)
+    module = small_cnn(16, 3).double()
+    sent = torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]).numpy()
+    images = generator.random((2, 16))
+    loss = torch.nn.functional.cross_entropy(module(torch.tensor(images)), torch.tensor([0, 2]))
+    slopes = torch.autograd.grad(loss, list(module.parameters()))
+    total = 0.1 * torch.cat([slope.reshape(-1) for slope in slopes]).numpy()
+    observation = Observation(total, (Message(0, 0, 0, sent, 0.1, sent, 0, sent),), (1,), 1)
+    misfit = NetworkMisfit(observation, NetworkRound(module, 3, 1, 2))
+    truth = Unknowns(images.reshape(1, 1, 2, 16), 60.0 * np.eye(3)[[0, 2]].reshape(1, 1, 2, 3))
+    assert misfit(truth)[0] < 1e-3  # the total variation is left
+    check_derivative(misfit, *drawn(generator, 1, 1, 2, 16))
 
 
 def test_matching_finds_two_images_of_a_batch() -> None:
@@ -222,13 +233,10 @@ def test_fewer_found_images_stand_for_several_held_ones() -> None:
     assert result.label_share == 1.0
 
 
-def test_who_knows_nothing_says_the_mean_image_and_the_most_frequent_label() -> None:
-    found = guess(Picture(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]), np.array([2, 5, 5])))
-    assert (found.images.tolist(), found.labels.tolist()) == ([[0.5, 1.0]], [5])
-
-
-def test_who_knows_the_classes_says_their_mean_images() -> None:
+def test_guesses_are_mean_images_of_all_or_of_each_class() -> None:
     public = Picture(np.array([[0.0, 1.0], [0.5, 1.0], [1.0, 0.0]]), np.array([1, 1, 0]))
+    found = guess(public)
+    assert (found.images.tolist(), found.labels.tolist()) == ([[0.5, pytest.approx(2 / 3)]], [1])
     found = class_means(public, 3)
     assert (found.images.tolist(), found.labels.tolist()) == ([[1.0, 0.0], [0.25, 1.0], [0.25, 1.0]], [0, 1, 1])
 
@@ -249,3 +257,22 @@ def test_something_is_learnt_where_images_or_labels_are_better_than_both_guesses
 def test_pseudo_gradient_is_what_was_sent_minus_what_was_computed() -> None:
     moved = replace(message([1.0, 2.0]), local=np.array([0.5, 3.0]))
     np.testing.assert_array_equal(moved.pseudo_gradient, [0.5, -1.0])
+
+
+@pytest.mark.slow
+def test_study_writes_the_same_page_and_figures_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    import study_leakage
+
+    plan = Plan(
+        study_leakage.EXPERIMENT, trials=1, victims=2, effort=Effort(3, 3), cnn_effort=Effort(2, 2), batches=(1, 4),
+        local_steps=(1, 2), updates=(2,), summed=((1, 1),), cnn=((1, 1),), cnn_updates=(2,), clients=4, rounds=3,
+    )  # fmt: skip
+    for folder in ("first", "second"):
+        study_leakage.main(plan, tmp_path / folder / "LEAKAGE.md")
+    files = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert files == ["LEAKAGE.md", "leakage.png", "leakage_cnn.png"]
+    for name in files:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    assert "| AREA, running sum | 2 | 100.0 % of 24 |" in capsys.readouterr().out
