@@ -8,35 +8,17 @@ from pathlib import Path
 
 import paper_table
 import pytest
+from tests.support.answers import answer
+from tests.support.texts import logistic
 
-from areabench.cli.main import main
 from areabench.methods import METHODS
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ROOT / "benchmarks" / "experiments" / "studies"
-SWEEP = """
-[clients]
-count = 2
-[stop]
-horizon_s = 0.5
-[problem]
-name = "logistic"
-batch_size = 2
-[data]
-name = "synthetic"
-train_samples = 40
-test_samples = 20
-features = 3
-classes = 2
-[split]
-name = "iid"
-[method]
-step_size = 0.1
-[sweep]
-trials = 2
-[[sweep.grid]]
-method.name = ["area", "fedbuff"]
-"""
+SWEEP = (
+    logistic("horizon_s = 0.5")
+    + '[sweep]\ntrials = 2\n[[sweep.grid]]\nmethod.name = ["area", "fedbuff"]\nmethod.step_size = [0.1]\n'
+)
 
 
 def run_script(name: str, *arguments: Path) -> str:
@@ -51,7 +33,7 @@ def run_script(name: str, *arguments: Path) -> str:
 def sweep(tmp_path: Path) -> Path:
     """The folder of four small runs of two methods."""
     (tmp_path / "small.toml").write_text(SWEEP, encoding="utf-8")
-    assert main(["sweep", str(tmp_path / "small.toml"), "--output", str(tmp_path / "small"), "--jobs", "1"]) == 0
+    answer("sweep", tmp_path / "small.toml", "--output", tmp_path / "small", "--jobs", 1)
     return tmp_path / "small"
 
 
@@ -67,25 +49,22 @@ def test_paper_table_of_runs_that_are_not_the_papers(sweep: Path, capsys: pytest
     assert capsys.readouterr().err == "paper_table: the paper shows none of these runs\n"
 
 
-def test_results_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Path) -> None:
-    page = tmp_path / "RESULTS.md"
-    assert run_script("results_page.py", sweep, page) == f"page: {page}\n"
-    assert "0 of the 127" in page.read_text(encoding="utf-8")
-
-
-def test_variants_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Path) -> None:
-    page = tmp_path / "VARIANTS.md"
-    assert run_script("variants_page.py", sweep, page) == f"page: {page}\n"
-    assert "Every number comes from 4 of 4 planned runs" in page.read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("results_page.py", "0 of the 127"), ("variants_page.py", "Every number comes from 4 of 4 planned runs")],
+)
+def test_pages_of_runs_that_are_not_the_papers(script: str, words: str, sweep: Path, tmp_path: Path) -> None:
+    page = tmp_path / "PAGE.md"
+    assert run_script(script, sweep, page) == f"page: {page}\n"
+    assert words in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 @pytest.mark.long
 def test_study_of_the_bias_writes_its_page_and_figures(tmp_path: Path) -> None:
-    files = [str(STUDIES / f"{name}.toml") for name in ("bias_ratio", "bias_probabilities", "server_rate")]
-    files.append(str(STUDIES / "bias_probabilities_lipschitz.toml"))
-    options = ["--output", str(tmp_path), "--trials", "2", "--set", "stop.iterations=300", "--jobs", "1"]
-    assert main(["sweep", *files, *options]) == 0
+    names = ("bias_ratio", "bias_probabilities", "server_rate", "bias_probabilities_lipschitz")
+    files = [STUDIES / f"{name}.toml" for name in names]
+    answer("sweep --trials 2 --set stop.iterations=300 --jobs 1 --output", tmp_path, *files)
     run_script("study_bias.py", tmp_path, tmp_path / "BIAS.md")
     written = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert written == {"BIAS.md"} | {
@@ -96,9 +75,8 @@ def test_study_of_the_bias_writes_its_page_and_figures(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_study_of_every_method_writes_its_page_and_figure(tmp_path: Path) -> None:
-    options = ["--trials", "2", "--set", "stop.horizon_s=20", "--set", "record.interval_s=1", "--jobs", "1"]
-    file = str(STUDIES / "bias_methods.toml")
-    assert main(["sweep", file, "--output", str(tmp_path / "bias_methods"), *options]) == 0
+    shorter = "--trials 2 --set stop.horizon_s=20 --set record.interval_s=1 --jobs 1"
+    answer(f"sweep {shorter} --output", tmp_path / "bias_methods", STUDIES / "bias_methods.toml")
     run_script("study_methods.py", Path("limits"), tmp_path, tmp_path / "BIAS_METHODS.md")
     page = (tmp_path / "BIAS_METHODS.md").read_text(encoding="utf-8")
     assert all(f"| {record.label}" in page for record in METHODS.values())
@@ -114,7 +92,6 @@ def test_study_of_the_rates_of_two_tables_writes_its_page_and_figure(tmp_path: P
         for long, short in shorter.items():
             text = text.replace(long, short)
         (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
-        options = ["--output", str(tmp_path / name), "--trials", "2", "--jobs", "1"]
-        assert main(["sweep", str(tmp_path / f"{name}.toml"), *options]) == 0
+        answer("sweep --trials 2 --jobs 1 --output", tmp_path / name, tmp_path / f"{name}.toml")
     run_script("study_methods.py", Path("rates"), tmp_path, tmp_path / "RATES_METHODS.md")
     assert "| AREA | non-IID |" in (tmp_path / "RATES_METHODS.md").read_text(encoding="utf-8")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.answers import answer
 from tests.support.edited import edited
 from tests.support.texts import logistic
 
 import areabench
-from areabench.cli.main import main
 from areabench.errors import UserError
 from areabench.results.statistics import Spread
 
@@ -42,7 +42,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small sweep."""
     folder = tmp_path_factory.mktemp("small")
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")
-    assert main(["sweep", str(folder / "small.toml"), "--output", str(folder / "runs"), "--jobs", "1"]) == 0
+    answer("sweep --jobs 1 --output", folder / "runs", folder / "small.toml")
     return folder / "runs"
 
 
