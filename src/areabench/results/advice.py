@@ -234,6 +234,7 @@ def _findings1(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
             convention_of(subject.experiment),
         )
         closed = closed_bound(setting, iterations)
+        # The recursion goes through all iterations, which would take minutes for long runs.
         if iterations * (clients.count + _AS_CLIENTS) <= _LONGEST_RECURSION:
             recursive = float(recursion_bound(setting, iterations)[-1])
     return Theorem1(

@@ -112,6 +112,7 @@ def _keys(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
 
 def _common(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
     """The positions of the common arrivals in both, in the order of the first."""
+    # An arrival is the same in both runs if it is the same round of the same client.
     _, at_first, at_second = np.intersect1d(*_keys(first, second), assume_unique=True, return_indices=True)
     by_first = np.argsort(at_first)
     return at_first[by_first], at_second[by_first]
@@ -205,6 +206,7 @@ def compare_runs(first: Run, second: Run) -> RunComparison:
     if first.experiment.data is not None:
         digests = [run.provenance.data_digest for run in (first, second)]
         data = DataComparison(digests[0], digests[1], digests[0] == digests[1] if all(digests) else None)
+    # Without an event log it is not known which update came when.
     order = shift = None
     if first.experiment.record.events and second.experiment.record.events:
         arrived = [arrivals(run.events_array) for run in (first, second)]

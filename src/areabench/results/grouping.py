@@ -274,6 +274,7 @@ def setting_of(experiment: Experiment) -> Experiment:
 
 def _settings_of(experiments: Sequence[Experiment]) -> dict[Experiment, Experiment]:
     """The setting of each; with what is recorded only where the same run was made with several records."""
+    # The same run with and without event log is twice in a sweep that measures what a log costs.
     different = set(experiments)
     bare = Counter(replace(one, record=Record(), name="", module_folders=None) for one in different)
     twice = {setting_of(one) for one, count in bare.items() if count > 1}
@@ -298,6 +299,7 @@ def _entries(runs: _Runs, rule: Rule, target: float, tuned: Sequence[str]) -> It
                 same[name] = first.setdefault((method.name, name), getattr(method, name))
         return MethodSetting(replace(method, **same), aggregation)
 
+    # Rates come first: the settings of a method are compared under the same rates only.
     groups = _grouped(*runs, lambda experiment: (experiment.rates, setting_of_method(experiment)))
     settings = list(dict.fromkeys(setting for _, setting in groups))
     labels = contender_labels([one.method for one in settings], [one.aggregation for one in settings])
@@ -329,6 +331,7 @@ def _cells(runs: _Runs, choice: Selection, target: float, tuned: Sequence[str]) 
         if result.experiment.method.step_size in choice.step_sizes and result.experiment.seed in choice.seeds
     ]
     for point, trials in sorted(_grouped(planned, shown, point_of).items()):
+        # A point without any trial is no cell: there is nothing to show.
         if trials.results:
             most = max(len(trials.planned), len(trials.results))
             yield Cell(tuple(trials.results), most, target, point[1])

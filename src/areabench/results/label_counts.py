@@ -15,6 +15,7 @@ from areabench.problems.splits.rows import Rows, count_labels
 def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:
     """As `labels_held`, for a run file that may come from anybody: code that it names for data or split is not run."""
     parts = user_functions(experiment)
+    # A picture of a file from somebody else must not run code that the file names.
     named = [parts[section].name for section in ("data", "split") if section in parts]
     if own := [path for path in named if path.partition(":")[0] not in BUILT_IN_MODULES]:
         raise UserError(

@@ -42,6 +42,7 @@ _NONE = Rank()
 def rank_cells(cells: Sequence[Cell], quality: RankedQuality) -> list[Rank]:
     """The rank of each cell of one rates setting, in their order."""
     judged = [index for index, cell in enumerate(cells) if _is_judged(cell, quality)]
+    # A mean that counts the horizon for unreached targets is too small to lead.
     leading = [index for index in judged if quality != "rho" or cells[index].reach.is_complete]
     found = [_NONE] * len(cells)
     if not leading or len(judged) < 2:
@@ -52,6 +53,7 @@ def rank_cells(cells: Sequence[Cell], quality: RankedQuality) -> list[Rank]:
     tested = [index for index, one in zip(rivals, differences, strict=True) if one is not None]
     known = [one for one in differences if one is not None]
     p_values = holm([one.p for one in known])
+    # With too few trials no p value can be small, so "tied" would say nothing.
     is_judged = len(tested) == len(rivals) and min(one.pairs for one in known) >= fewest_trials(len(rivals))
     for index, one, p in zip(tested, known, p_values, strict=True):
         mark: RankMark = "tied" if is_judged and p > SIGNIFICANCE else ""

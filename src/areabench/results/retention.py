@@ -94,6 +94,7 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     if not scores:
         return Selection((), shown_on)
     best = min(scores)[1]
+    # The edge is that of all step sizes that were run, diverged ones included: they were tried.
     tried = by_step_size(results)
     if not any(trial.experiment.seed in shown_on for trial in dict(tried)[best]):
         words = ", ".join(map(str, shown_on))

@@ -42,6 +42,7 @@ def ends_of(events: NDArray[Any]) -> NDArray[Any]:
 def beginnings_s(ends: NDArray[Any]) -> NDArray[np.float64]:
     """When the clients began what ended; an event's time is when the server turned to it, after it had queued."""
     begun_s: NDArray[np.float64] = ends["time_s"] - ends["realised_delay_s"] - ends["queue_s"]
+    # Rounding of three columns may give a little less than zero.
     return np.maximum(begun_s, 0.0)
 
 

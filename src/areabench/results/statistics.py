@@ -69,6 +69,7 @@ def mean_interval(values: Floats) -> tuple[Floats, Floats]:
     mean = values.mean(axis=0)
     if count < 2:
         return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
+    # Deviations instead of values, so that a large mean costs the variances no digits.
     centred = values - mean
     error = np.sqrt((centred**2).sum(axis=0) / (count - 1) / count)
     from scipy.special import stdtrit  # slow to import
@@ -96,6 +97,7 @@ def _studentised(centred: Floats) -> tuple[Floats, Floats]:
     weights = _resamples(len(centred))
     means = np.tensordot(weights, centred, 1)
     variances = np.maximum(np.tensordot(weights, centred**2, 1) - means**2, 0.0)
+    # A resample of one value several times has no spread, and a ratio of nothing.
     flat = variances <= 1e-12 * (centred**2).mean(axis=0)  # rounding leaves more than zero
     errors = np.sqrt(np.where(flat, 1.0, variances) / (len(centred) - 1))
     ratios = np.where(flat, np.copysign(math.inf, means), means / errors)
@@ -289,6 +291,7 @@ def performance_profiles(times_s: Floats) -> list[Profile]:
     A method that was not run in a setting (NaN) is judged on the others. A setting that no method solves counts as
     not solved.
     """
+    # A setting that no method solves has no best time; every ratio in it is infinite.
     best = np.nanmin(np.where(np.isnan(times_s), math.inf, times_s), axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         ratios = np.where(np.isinf(best), math.inf, times_s / np.where(best > 0, best, 1.0))
@@ -329,6 +332,7 @@ def band(results: Sequence[Result], quantity: Quantity, spread: SpreadName = "in
             curves.append((result.time_s[there], values[there]))
     if not curves:
         return Band(*np.empty((4, 0)))
+    # Beyond its ends a curve would be made up.
     start_s = max(time_s[0] for time_s, _ in curves)
     first_to_end = min(curves, key=lambda curve: float(curve[0][-1]))[0]
     grid = first_to_end[first_to_end >= start_s]

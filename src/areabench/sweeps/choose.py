@@ -59,7 +59,9 @@ def choose_settings(file: SweepFile, results: Mapping[str, Result]) -> TunedChoi
         scores = []
         for number, point in enumerate(group.points):
             trials = [results[member.file] for member in group.tuning_runs(point) if member.file in results]
+            # A setting that diverges once in a while is of no use, however fast it is otherwise.
             if trials and not any(trial.has_diverged for trial in trials):
+                # Of equally good settings the first is taken.
                 scores.append((score_of(trials, file.tune.metric, file.tune.target), number))
         best = None
         said = ["no setting that was tried is without a diverged or failed trial"]

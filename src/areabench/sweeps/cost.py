@@ -25,6 +25,7 @@ def updates_per_second(experiment: Experiment) -> float:
     drawn = experiment.method.drawn_per_round
     if drawn is None:  # of others that choose clients, an upper bound
         return experiment.clients.count * rate
+    # A round ends with its slowest client.
     waits = sum(1 / number for number in range(1, drawn + 1))  # the slowest of several exponentials
     return drawn * rate / waits
 

@@ -100,6 +100,7 @@ def read_sweep_file(
     """Read a sweep file and what it extends; `overrides` (`section.key=value`) and `changes` go below the grids."""
     table = _read_chain(path, (), path.parent)
     apply_overrides(Experiment, table, overrides)
+    # Before the paths are made absolute: a path in a change is relative to the file, as in the file itself.
     table = merged(table, joined_folders(table, changes or {}))
     table = anchored(table, path.parent)
     place = Location(str(path), overridden_keys(overrides))
@@ -231,6 +232,7 @@ def _read_axes(grid: Table, prefix: str, place: Location) -> Iterator[Axis]:
             raise inner.error(f"{shown(leaf)} is not a list; write [{literal(leaf)}]")
         if not leaf:
             raise inner.error("is an empty list; give at least one value, or remove the key")
+        # The grid would win silently, so whoever types --set would believe in runs that were not made.
         for given in inner.overridden:
             if f"{dotted}.".startswith(f"{given}.") or f"{given}.".startswith(f"{dotted}."):
                 raise Location(inner.source, (), inner.key).error(
@@ -255,6 +257,7 @@ def _check_size(sweep: SweepFile) -> None:
     place = sweep.place.inner("sweep")
     if sweep.runs > MOST_RUNS:
         raise place.error(f"expands to {sweep.runs:,} runs, more than {MOST_RUNS:,}; use shorter lists or fewer trials")
+    # Trials count their seeds up from these, and the last of them must be a seed too.
     seeds = [sweep.base.get("seed", 0)]
     seeds += [value for grid in sweep.grids for axis in grid if axis.key == "seed" for value in axis.values]
     largest = max((seed for seed in seeds if type(seed) is int), default=0)

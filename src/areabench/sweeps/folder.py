@@ -94,12 +94,14 @@ def check_contents(folder: Path, plan: SweepPlan, transport: str) -> None:
         if others:
             raise UserError(f"{folder}: holds {_run_files(others)} that no sweep has made; choose another --output")
         return
+    # A run of the same experiment has the same name under both clocks: it would be taken for done.
     found = read_stored(folder)
     if found.transport != transport:
         raise UserError(
             f"{folder}: holds a sweep of the transport {found.transport}, this one is of {transport}; "
             "choose another --output"
         )
+    # Runs of the same sweep with other settings may stay: they are used again when the settings come back.
     if others and found.name != plan.name:
         raise UserError(
             f"{folder}: holds {_run_files(others)} of the sweep {found.name}, this one is {plan.name}; "
@@ -165,6 +167,7 @@ def _store(folder: Path, text: str, share: Share) -> None:
             f"{folder}: share {other.text} of another sweep is writing into it; start all shares with the "
             "same file and options, or choose another --output"
         )
+    # A killed sweep must leave the old file or the new one: readers trust what it says.
     replace_text(path, text, part_of(path, os.getpid()))
 
 
@@ -178,6 +181,7 @@ def _lock(folder: Path, share: Share, stack: ExitStack) -> None:
     if share.whole:
         _take(lock, folder, fcntl.LOCK_EX, process)
         return
+    # The lock that all shares have in common keeps whole sweeps away; the one of its own keeps its double away.
     _take(lock, folder, fcntl.LOCK_SH, "shares of it")
     own = stack.enter_context((folder / f"{_LOCK}{share.suffix}").open("a+", encoding="utf-8"))
     _take(own, folder, fcntl.LOCK_EX, f"share {share.text}, {process} on {os.uname().nodename}")
@@ -224,6 +228,7 @@ def _remove_leftovers(folder: Path, plan: SweepPlan, share: Share) -> None:
     own = {Path(member.file).stem for member in plan.members}
     for path in folder.glob("*.part"):
         begun = re.fullmatch(r"(.+)\.\w+\.\d+\.part", path.name)
+        # Other shares may be writing their files at this moment.
         if re.search(r"\.\d+\.part$", path.name) and (share.whole or (begun is not None and begun[1] in own)):
             path.unlink(missing_ok=True)
     if share.whole:

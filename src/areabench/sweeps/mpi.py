@@ -88,6 +88,7 @@ def run_in_launches(
     """Run all passes in their order, until there is an interrupt; a launch that breaks down fails the current run."""
     pending = deque(task for each in passes for task in each.tasks)
     while pending and not interrupts.number:
+        # What has no outcome when a launch ends is tried in the next one, but for the run that broke it down.
         batch = Batch(tuple(pending), command, os.getpid())
         for outcome in _launch(batch, ranks, interrupts, progress):
             pending.popleft()
@@ -106,6 +107,7 @@ def _launch(batch: Batch, ranks: int | None, interrupts: Interrupts, progress: S
         batch.write(file)
         with tempfile.TemporaryFile("w+", errors="replace") as errors:
             for line in _lines(command, errors, interrupts, progress):
+                # MPI libraries print warnings of their own to stdout, so lines that are no outcome are passed over.
                 ready = ready or line == READY
                 if outcome := read_outcome(line, tasks):
                     ended += 1
@@ -118,6 +120,7 @@ def _launch(batch: Batch, ranks: int | None, interrupts: Interrupts, progress: S
         if ended < len(tasks):
             yield PassOutcome(Pass((tasks[ended],)), (), one_line(error), is_fatal=True)
     finally:
+        # Rank 0 may have been killed before it could remove what it had begun.
         for path in (file, *(part_of(task.output, os.getpid()) for task in tasks)):
             path.unlink(missing_ok=True)
 
@@ -166,4 +169,5 @@ def _reason(errors: IO[str]) -> str:
     lines = [line.strip() for line in errors if re.search(r"\w", line)]
     ours = [line.removeprefix("areabench: ") for line in lines if line.startswith("areabench: ")]
     exceptions = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failure)\b", line)]
+    # mpirun adds pages about the ranks that it ended; the cause stands before or among them.
     return (ours or exceptions or lines[:1] or ["it printed nothing"])[-1]

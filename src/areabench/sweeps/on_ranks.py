@@ -63,6 +63,7 @@ class Leader:
         next_run = NextRun(most_ranks(task.experiment))
         with parts_of(attempted, pid) as parts:
             try:
+                # The others wait for this, so nothing that can fail may stand before it.
                 self._world.from_server(lambda: next_run)
                 options = replace(self._options, output=parts[0], force=True)
                 status = _run_together(self._world, next_run, lambda: task.experiment, options)

@@ -97,6 +97,7 @@ def expand(file: SweepFile) -> tuple[Member, ...]:
     members: dict[str, Member] = {}
     for axes in _grid_points(file):
         for member in _trials(file, axes):
+            # Grids may overlap; the name of a run's file tells what it is.
             members.setdefault(member.file, member)
     return tuple(members.values())
 
@@ -139,6 +140,7 @@ def candidates_of(file: SweepFile) -> list[Candidates]:
         table = merged(file.base, _nested(axes))
         method = _name_in(table, "method", "")
         points = file.tune.points(method, _name_in(table, "aggregation", "updates"))
+        # Grids may overlap: a point is tuned once.
         found.setdefault(literal(table), Candidates(file, tuple(axes), method, tuple(points)))
     return list(found.values())
 
@@ -163,6 +165,7 @@ def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:
     except UserError as error:
         yield from (_invalid(settings, table, trial, str(error)) for trial in range(file.trials))
         return
+    # Reading the tables takes longer than changing the seed.
     for trial in range(file.trials):
         experiment = replace(first, seed=first.seed + trial)
         yield Member(settings, experiment.seed, experiment, "", run_file_name(experiment))
@@ -181,6 +184,7 @@ def _invalid(settings: tuple[tuple[str, object], ...], table: Table, trial: int,
     seed = trial
     if type(given) is int and abs(given) <= SEEDS:
         seed += given
+    # The given seed may be no number at all, so it is in the digest as it was written.
     digest = _digest(literal(as_written({**table, "seed": (given, trial)})))
     return Member(settings, seed, None, error, f"{name}-invalid-{seed}-{digest}.h5")
 

@@ -30,6 +30,7 @@ from areabench.transports.signals import INTERRUPT_SIGNALS, Interrupts
 
 def group_passes(tasks: Sequence[Task]) -> list[Pass]:
     """The tasks in passes, the longest first: a long one at the end would leave the other cores idle."""
+    # Runs that differ in the method or its step size share their draws, so a pass costs little more than one of them.
     groups = group_lanes([task.experiment for task in tasks])
     passes = [Pass(tuple(tasks[number] for number in group)) for group in groups]
     return sorted(passes, key=lambda each: sum(expected_cost(task.experiment) for task in each.tasks), reverse=True)
@@ -51,6 +52,7 @@ def run_in_pool(
     workers: list[_Worker] = []
     try:
         while waiting or any(worker.busy for worker in workers):
+            # Workers are started when they are needed: a sweep of two runs takes two processes, not one per core.
             while waiting and sum(worker.busy for worker in workers) < jobs:
                 idle = next((worker for worker in workers if not worker.busy), None)
                 if idle is None:
@@ -106,6 +108,7 @@ class _Worker:
         try:
             self.connection.send(attempted)
         except OSError:
+            # An idle worker may have been killed, by a lack of memory say; the pass is then given to another one.
             if not self._is_new:
                 return False
         self._pass = attempted
@@ -164,6 +167,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
+    # sys.exit would end this thread only.
     os._exit(1)
 
 

@@ -283,6 +283,7 @@ def read_failures(folder: Path) -> list[Failure]:
                 raise ValueError(f"its columns are {','.join(header)}")
             for row in rows:
                 failure = Failure(row[0], row[1])
+                # The list names files that a reader would open, so a damaged line is not guessed at.
                 if row != failure.row:
                     raise ValueError("a line does not have its checksum")
                 found[failure.file] = failure

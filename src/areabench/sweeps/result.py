@@ -102,6 +102,7 @@ def _result(
     events: NDArray[Any] | None = None,
 ) -> Result:
     """A result from rows of the run file; a run without event log has counted its updates itself."""
+    # A run that was killed has snapshots that were never evaluated.
     index = index[: len(metrics)]
     return Result(
         path=path,

@@ -79,6 +79,7 @@ def run_sweep(
     for plan, part in zip(plans, report.folders, strict=True):
         if not plan.is_tuned:
             continue
+        # New tuning runs can change the choice; without them it stays what was written down.
         if part.now or with_tests(plan, part.folder) is None:
             try:
                 make_choice(plan, part.folder)
@@ -148,6 +149,7 @@ def _compute(
             with closing(execute(passes)) as outcomes:
                 for outcome in outcomes:
                     if outcome.divides:
+                        # They come last, so that one bad run keeps the others waiting as little as possible.
                         divided += outcome.attempted.divided()
                         continue
                     ended = outcome.attempted.tasks
@@ -198,6 +200,7 @@ def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
         else:
             failed += 1
             report.failures.append(Failure(task.output.name, reason))
+    # The list is written after every failure: a sweep that is killed has it too.
     if failed:
         for folder in {task.output.parent for task in outcome.attempted.tasks}:
             write_failures(reports[folder])
@@ -224,6 +227,7 @@ def with_code_checked(plan: SweepPlan) -> SweepPlan:
 
     Imports the user's own code that the sweep names, so it is only for sweeps that are about to be run.
     """
+    # Importing user code can take seconds, so each combination is tried once, not once per run.
     members = tuple(checked(plan.members, _named_code, lambda each: check_parts(each, each.module_folders or ())))
     if members and all(member.experiment is None for member in members):
         raise ConfigError(members[0].error)

@@ -43,6 +43,7 @@ class Span:
             values = self.low + (self.high - self.low) * shares
         else:
             values = self.low * (self.high / self.low) ** shares
+        # Rounding to few digits may step over an end of the range.
         return [min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high) for value in values.tolist()]
 
 
@@ -109,6 +110,7 @@ class Tune:
             tuple((one.key, _typed(value, kind)) for (one, kind), value in zip(own.items(), values, strict=True))
             for values in self._draw(list(own))
         ]
+        # Rounding may make two settings equal.
         return list(dict.fromkeys(drawn))
 
     def _draw(self, own: Sequence[TunedKey]) -> Iterable[tuple[Any, ...]]:
@@ -164,6 +166,7 @@ def read_tune(section: Any, place: Location, test_seeds: Sequence[int]) -> Tune:
         raise place.inner("keys").error("names nothing to tune; write, for instance, method.step_size = [0.1, 1.0]")
     if tune.seeds[-1] >= 2**32:
         raise place.inner("seed").error(f"{tune.trials} trials from {tune.seed} on go beyond {2**32 - 1}; begin lower")
+    # Results on the seeds that a setting was chosen on would flatter it.
     if shared := sorted(set(tune.seeds) & set(test_seeds)):
         raise place.inner("seed").error(
             f"tuning and test would share seed {shared[0]}; the test has {min(test_seeds)} to {max(test_seeds)}, "
