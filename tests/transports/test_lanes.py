@@ -368,6 +368,7 @@ def change_the_status(file: Any, name: str, value: Any) -> None:
         (lambda file: change_a_row(file, "tally/staleness"), "the staleness"),
         (change_an_event, "event 3 is "),
         (lambda file: change_the_status(file, "updates", 1), "status "),
+        (lambda file: file["snapshots/index"].resize(4, axis=0), "21 snapshots, recorded 4"),
     ],
 )
 def test_what_was_changed_is_found(change: Callable[[Any], None], says: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import h5py
 import pytest
@@ -21,10 +22,7 @@ from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError, WriteFailure
 from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.methods.area import Area
-from areabench.methods.as_fedavg import AsFedAvg
-from areabench.methods.base import MethodSettings
-from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
-from areabench.methods.fedbuff import FedBuff
+from areabench.methods.criteria import EveryPeriod, EveryUpdates, PoissonAggregation
 from areabench.methods.s_fedavg import SFedAvg
 from areabench.methods.schedules import InverseSchedule
 from areabench.problems.base import ProblemSettings
@@ -50,24 +48,9 @@ from areabench.transports.session import resume_simulation, simulate_run
 from areabench.transports.signals import CheckpointTriggers
 from areabench.transports.simulator import LaneRecorder, Simulator
 
-METHODS: tuple[MethodSettings, ...] = (
-    Area(step_size=0.02),
-    Area(step_size=0.02, first_message="zero"),
-    AsFedAvg(step_size=0.02),
-    FedBuff(step_size=0.02, server_step_size=1.0),
-    SFedAvg(step_size=0.02, clients_per_round=3),
-)
-CRITERIA: tuple[AggregationSettings, ...] = (EveryPeriod(period_s=0.13), PoissonAggregation(rate=8.0))
-PROBLEMS: tuple[ProblemSettings, ...] = (
-    Logistic(batch_size=8),
-    Hinge(batch_size=8),
-    Robust(dimension=4, samples=6),
-    Median(dimension=4, samples=6),
-    TorchModule(module="areabench.problems.examples:mlp", batch_size=8),
-)
 EXPERIMENT = Experiment(
     clients=Clients(count=5, local_steps=2),
-    method=METHODS[0],
+    method=Area(step_size=0.02),
     stop=Stop(horizon_s=2.0),
     problem=Quadratic(dimension=3, noise=0.5),
     rates=NormalRates(),
@@ -139,64 +122,51 @@ def assert_equal_after(experiment: Experiment, tmp_path: Path, stop_at: Callable
         assert len(run.provenance.resumed_at.split(", ")) == len(stops)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_every_method_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings) -> None:
-    assert_equal_after(replace(EXPERIMENT, method=method), tmp_path, stop_at, 20)
+def on_data(problem: ProblemSettings) -> dict[str, Any]:
+    return {"problem": problem, "data": Synthetic(train_samples=60, test_samples=9), "split": Iid()}
 
 
-@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
-def test_steps_by_the_clock_continue(
-    tmp_path: Path, stop_at: Callable[[int], None], criterion: AggregationSettings
-) -> None:
-    assert_equal_after(replace(EXPERIMENT, aggregation=criterion), tmp_path, stop_at, 33, 20)
+def kept(**keys: Any) -> dict[str, Any]:
+    """All clients deliver at once, so that a stop may come between two updates of a moment."""
+    return {"record": Record(**keys), "delays": FixedDelays()}
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_every_problem_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], problem: ProblemSettings) -> None:
-    if isinstance(problem, TorchModule):
+# What differs from EXPERIMENT, and after how many events the run is stopped each time. Every method is stopped in
+# tests/methods/test_every_method.py.
+CASES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "period": ({"aggregation": EveryPeriod(period_s=0.13)}, (33, 20)),
+    "poisson": ({"aggregation": PoissonAggregation(rate=8.0)}, (33, 20)),
+    "logistic": (on_data(Logistic(batch_size=8)), (25,)),
+    "hinge": (on_data(Hinge(batch_size=8)), (25,)),
+    "torch": (on_data(TorchModule(module="areabench.problems.examples:mlp", batch_size=8)), (25,)),
+    "robust": ({"problem": Robust(dimension=4, samples=6)}, (25,)),
+    "median": ({"problem": Median(dimension=4, samples=6)}, (25,)),
+    "aggregations": (kept(snapshots="aggregations"), (30, 17)),
+    "no snapshots": (kept(snapshots="none"), (30, 17)),
+    "last model": (kept(models="last", average=True, interval_s=0.25), (30, 17)),
+    "no events": (kept(events=False, models="last", interval_s=0.25), (30, 17)),
+    "some losses": (kept(loss_every=3, interval_s=0.1), (30, 17)),
+    "before the first event": ({}, (0,)),
+    "at every event": ({}, (1, 1, 1)),
+    "without an event in between": ({}, (5, 0, 0, 5)),
+    "first messages zero": ({"method": Area(step_size=0.02, first_message="zero")}, (5, 0, 0, 5)),
+    "target": ({"stop": Stop(horizon_s=20.0, target_loss=1.0), "aggregation": EveryUpdates(updates=2)}, (15,)),
+    # Four of five clients are left, and all of them are in every round: one of five would never be complete.
+    "a round that a loss has shortened": (
+        {"method": SFedAvg(step_size=0.02, clients_per_round=5), "faults": Faults(lost=(3,), lost_at_s=(0.5,))}, (20,),
+    ),
+    "after both losses": (
+        {"faults": Faults(lost=(3, 0), lost_at_s=(0.5, 1.1), lost_client="remove")}, (70,),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], case: str) -> None:
+    if case == "torch":
         pytest.importorskip("torch")
-    data = None if not problem.takes_data else Synthetic(train_samples=60, test_samples=9)
-    experiment = replace(EXPERIMENT, problem=problem, data=data, split=Iid() if data else None)
-    assert_equal_after(experiment, tmp_path, stop_at, 25)
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        Record(snapshots="aggregations"),
-        Record(snapshots="none"),
-        Record(models="last", average=True, interval_s=0.25),
-        Record(events=False, models="last", interval_s=0.25),
-        Record(loss_every=3, interval_s=0.1),
-    ],
-    ids=["aggregations", "none", "last", "no events", "loss"],
-)
-def test_every_record_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], record: Record) -> None:
-    assert_equal_after(replace(EXPERIMENT, record=record, delays=FixedDelays()), tmp_path, stop_at, 30, 17)
-
-
-@pytest.mark.parametrize("stops", [(0,), (1,), (1, 1, 1), (5, 0, 0, 5)], ids=str)
-@pytest.mark.parametrize("method", METHODS[:2], ids=["trained", "zero"])
-def test_stops_anywhere_and_often(
-    tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings, stops: tuple[int, ...]
-) -> None:
-    assert_equal_after(replace(EXPERIMENT, method=method), tmp_path, stop_at, *stops)
-
-
-@pytest.mark.parametrize("stop", [20, 45, 70])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_runs_that_lose_clients_continue(
-    tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings, stop: int
-) -> None:
-    faults = Faults(lost=(3, 0), lost_at_s=(0.5, 1.1), lost_client="remove")
-    stop = min(stop, 20) if isinstance(method, SFedAvg) else stop
-    assert_equal_after(replace(EXPERIMENT, method=method, faults=faults), tmp_path, stop_at, stop)
-
-
-def test_a_round_that_a_loss_has_shortened_goes_on(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
-    """Four of five clients are left, and all of them are in every round: a round of five would never be complete."""
-    faults, method = Faults(lost=(3,), lost_at_s=(0.5,)), SFedAvg(step_size=0.02, clients_per_round=5)
-    assert_equal_after(replace(EXPERIMENT, method=method, faults=faults), tmp_path, stop_at, 20)
+    changes, stops = CASES[case]
+    assert_equal_after(replace(EXPERIMENT, **changes), tmp_path, stop_at, *stops)
 
 
 def test_a_resumed_simulation_does_not_go_back_to_the_losses_before(tmp_path: Path) -> None:
@@ -212,11 +182,6 @@ def test_a_resumed_simulation_does_not_go_back_to_the_losses_before(tmp_path: Pa
     second.resume(first.checkpoint(ModelsInMemory()))
     assert second.run().lost == 1  # the one to come, which is all that this recorder saw
     assert before + after == sorted(before + after)
-
-
-def test_a_resumed_run_that_ends_at_a_target(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
-    experiment = replace(EXPERIMENT, stop=Stop(horizon_s=20.0, target_loss=1.0), aggregation=EveryUpdates(updates=2))
-    assert_equal_after(experiment, tmp_path, stop_at, 15)
 
 
 @pytest.mark.parametrize("stop", [Stop(iterations=40), Stop(horizon_s=20.0, divergence_norm=0.5)])
@@ -239,29 +204,57 @@ def test_a_signal_after_the_last_event_comes_too_late(
 # ---------------------------------------------------------------------------------------------------- errors
 
 
-def test_a_resume_without_its_trace_leaves_the_file_as_it_is(
-    tmp_path: Path, stop_at: Callable[[int], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace, path = tmp_path / "delays.csv", tmp_path / "run.h5"
+@pytest.fixture
+def stopped(tmp_path: Path, stop_at: Callable[[int], None]) -> Path:
+    """A run that was stopped after nine events; its delays are those of a trace."""
+    trace = tmp_path / "delays.csv"
     trace.write_text("client,delay_s\n" + "".join(f"{client},0.1\n" for client in range(5)))
     stop_at(9)
-    simulate_run(replace(EXPERIMENT, delays=TraceDelays(file=str(trace))), around(path))
-    trace.unlink()
-    before = path.read_bytes()
-    assert cli.main(["resume", str(path)]) == 2
-    assert "delays.csv" in capsys.readouterr().err
-    assert path.read_bytes() == before
+    simulate_run(replace(EXPERIMENT, delays=TraceDelays(file=str(trace))), around(tmp_path / "run.h5"))
+    return tmp_path / "run.h5"
 
 
-def test_a_refused_run_leaves_the_checkpoint_of_the_running_one(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
-    path = tmp_path / "run.h5"
-    stop_at(9)
-    simulate_run(EXPERIMENT, around(path))
-    claim = Claim(path, force=True)
+def finish(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "CheckpointTriggers", CheckpointTriggers)
+        assert resume(path).state == State.DONE
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda path: (path.parent / "delays.csv").unlink(), "delays.csv"),
+        (lambda path: checkpoint_path(path).unlink(), "has no checkpoint (run.h5.checkpoint) to resume from; run the"),
+        (finish, "has ended (done); there is nothing to resume"),
+        (lambda path: checkpoint_path(path).write_bytes(checkpoint_path(path).read_bytes()[:1000]), "is damaged"),
+        (lambda path: checkpoint_path(path).write_bytes(b""), "is damaged"),
+        (lambda path: checkpoint_path(path).write_bytes(checkpoint_path(path).read_bytes()[::-1]), "is damaged"),
+    ],
+    ids=["no trace", "no checkpoint", "ended", "cut", "empty", "reversed"],
+)
+def test_what_cannot_be_resumed_stays_as_it_is(
+    stopped: Path, change: Callable[[Path], None], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(stopped)
+    before = stopped.read_bytes()
+    assert cli.main(["resume", str(stopped)]) == 2
+    assert says in capsys.readouterr().err
+    assert stopped.read_bytes() == before
+
+
+def test_a_checkpoint_of_another_run_is_reported(stopped: Path, tmp_path: Path) -> None:
+    simulate_run(replace(EXPERIMENT, seed=1), around(tmp_path / "other.h5"))
+    checkpoint_path(stopped).replace(checkpoint_path(tmp_path / "other.h5"))
+    with pytest.raises(RunFileError, match="its checkpoint is of another experiment"):
+        resume(tmp_path / "other.h5")
+
+
+def test_a_refused_run_leaves_the_checkpoint_of_the_running_one(stopped: Path) -> None:
+    claim = Claim(stopped, force=True)
     with pytest.raises(RunFileError, match="is being written by another run"):
-        simulate_run(EXPERIMENT, replace(around(path), force=True))
+        simulate_run(EXPERIMENT, replace(around(stopped), force=True))
     claim.release()
-    assert checkpoint_path(path).exists()
+    assert checkpoint_path(stopped).exists()
 
 
 def test_a_checkpoint_that_does_not_fit_ends_the_run_in_one_line(
@@ -278,50 +271,6 @@ def test_a_checkpoint_that_does_not_fit_ends_the_run_in_one_line(
     assert not list(tmp_path.glob("*.checkpoint*"))
     with open_run(path) as run:
         assert run.status.state == State.FAILED
-
-
-def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "run.h5"
-    simulate_run(EXPERIMENT, around(path))
-    assert cli.main(["resume", str(path)]) == 2
-    assert capsys.readouterr().err == f"areabench: {path}: has ended (done); there is nothing to resume\n"
-
-
-def test_a_run_without_checkpoint_is_not_resumed(
-    tmp_path: Path, stop_at: Callable[[int], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "run.h5"
-    stop_at(9)
-    simulate_run(EXPERIMENT, around(path))
-    checkpoint_path(path).unlink()
-    before = path.read_bytes()
-    assert cli.main(["resume", str(path)]) == 2
-    assert "has no checkpoint (run.h5.checkpoint) to resume from; run the experiment again" in capsys.readouterr().err
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("damage", [lambda whole: whole[:1000], lambda _whole: b"", lambda whole: whole[::-1]])
-def test_a_damaged_checkpoint_is_reported(
-    tmp_path: Path, stop_at: Callable[[int], None], damage: Callable[[bytes], bytes]
-) -> None:
-    path = tmp_path / "run.h5"
-    stop_at(9)
-    simulate_run(EXPERIMENT, around(path))
-    checkpoint_path(path).write_bytes(damage(checkpoint_path(path).read_bytes()))
-    with pytest.raises(RunFileError, match=r"run\.h5\.checkpoint: is damaged .* run the experiment again"):
-        resume(path)
-    with open_run(path) as run:
-        assert run.status.state == State.STOPPED
-
-
-def test_a_checkpoint_of_another_run_is_reported(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
-    paths = [tmp_path / "one.h5", tmp_path / "two.h5"]
-    for seed, path in enumerate(paths):
-        stop_at(9 + seed)
-        simulate_run(replace(EXPERIMENT, seed=seed), around(path))
-    checkpoint_path(paths[0]).replace(checkpoint_path(paths[1]))
-    with pytest.raises(RunFileError, match="its checkpoint is of another experiment"):
-        resume(paths[1])
 
 
 # ---------------------------------------------------------------------------------------------------- real signals

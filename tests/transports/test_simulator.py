@@ -6,7 +6,7 @@ import hashlib
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from areabench.experiment.experiment import Clients, Experiment, Record, Stop
 from areabench.methods.area import Area
 from areabench.methods.as_fedavg import AsFedAvg
 from areabench.methods.base import MethodSettings
-from areabench.methods.criteria import EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.s_fedavg import SFedAvg
 from areabench.methods.schedules import InverseSchedule
@@ -32,18 +32,12 @@ from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.logistic import Logistic
 from areabench.problems.quadratic import LocalQuadratic, Quadratic
 from areabench.problems.splits.iid import Iid
-from areabench.progress import Style
 from areabench.runfile.layout import ModelsInMemory
-from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
-from areabench.runfile.record import Recorder
 from areabench.settings.parse import to_toml
 from areabench.streams import Purpose, stream
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import ListedRates, NormalRates, UniformRates
-from areabench.transports.options import RunOptions
-from areabench.transports.replay import Replay
-from areabench.transports.session import simulate_run
 from areabench.transports.simulator import FirstFlights, LaneRecorder, Simulator
 
 Recorded = Callable[[Experiment], Run]
@@ -143,14 +137,6 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
     assert [process.wait(60) for process in processes] == [0, 0]
     with Run(outputs[0]) as first, Run(outputs[1]) as second:
         assert fingerprint(first) == fingerprint(second) == fingerprint(record(EXPERIMENT))
-
-
-def test_run_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
-    around = RunOptions(tmp_path / "run.h5", tmp_path, "", False, Style.NONE)
-    simulate_run(EXPERIMENT, around)
-    with pytest.raises(Exception, match="exists already"):
-        simulate_run(EXPERIMENT, around)
-    simulate_run(EXPERIMENT, replace(around, force=True))
 
 
 # ---------------------------------------------------------------------------------------------------- draws
@@ -292,9 +278,17 @@ def test_s_fedavg_rounds_wait_for_the_slowest(record: Recorded) -> None:
 # ---------------------------------------------------------------------------------------------------- criteria
 
 
-def test_periodic_steps(record: Recorded) -> None:
-    run = record(replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.4)))
-    assert steps(run)["time_s"].tolist() == [0.4 * number for number in range(1, 8)]
+@pytest.mark.parametrize(
+    ("criterion", "times_s"),
+    [
+        (EveryPeriod(period_s=0.4), 0.4 * np.arange(1, 8)),
+        (PoissonAggregation(rate=5.0), np.cumsum(stream(17, Purpose.AGGREGATION).standard_exponential(100) / 5.0)),
+    ],
+)
+def test_steps_by_the_clock(record: Recorded, criterion: AggregationSettings, times_s: np.ndarray) -> None:
+    found = steps(record(replace(EXPERIMENT, aggregation=criterion)))["time_s"]
+    assert len(found) > 5
+    np.testing.assert_allclose(found, times_s[times_s <= 3.0], rtol=1e-12)
 
 
 def test_update_at_the_time_of_a_step_comes_first(record: Recorded) -> None:
@@ -302,29 +296,24 @@ def test_update_at_the_time_of_a_step_comes_first(record: Recorded) -> None:
     assert run.events_array["kind"].tolist() == 2 * (4 * [Kind.UPDATE] + [Kind.STEP])
 
 
-def test_poisson_steps(record: Recorded) -> None:
-    run = record(replace(EXPERIMENT, aggregation=PoissonAggregation(rate=5.0)))
-    expected = np.cumsum(stream(17, Purpose.AGGREGATION).standard_exponential(100) / 5.0)
-    np.testing.assert_allclose(steps(run)["time_s"], expected[expected <= 3.0], rtol=1e-12)
-    assert len(steps(run)) > 5
-
-
 # ---------------------------------------------------------------------------------------------------- ends
 
 
-def test_ends_at_the_horizon(record: Recorded) -> None:
-    run = record(FIXED)
-    assert (run.status.state, run.status.reason, run.status.end_s) == (State.DONE, "horizon of 3 s", 3.0)
-    assert run.events_array["time_s"][-1] == 3.0  # what happens at the horizon still counts
-
-
-def test_ends_after_the_iterations(record: Recorded) -> None:
-    run = record(replace(FIXED, stop=Stop(iterations=10, horizon_s=3.0)))
-    # 0.25 s: u u S u u S (6); 0.5 s: u u S u (10)
-    assert (run.status.state, run.status.reason, run.status.end_s) == (State.DONE, "10 iterations", 0.5)
-    assert (run.status.updates, run.status.server_steps) == (7, 3)
-    early = record(replace(FIXED, stop=Stop(iterations=10**6, horizon_s=0.3)))
-    assert early.status.reason == "horizon of 0.3 s"
+@pytest.mark.parametrize(
+    ("stop", "reason", "end_s", "updates_and_steps"),
+    [
+        (Stop(horizon_s=3.0), "horizon of 3 s", 3.0, (48, 24)),  # what happens at the horizon still counts
+        (Stop(iterations=10**6, horizon_s=0.3), "horizon of 0.3 s", 0.3, (4, 2)),
+        # 0.25 s: u u S u u S (6); 0.5 s: u u S u (10)
+        (Stop(iterations=10, horizon_s=3.0), "10 iterations", 0.5, (7, 3)),
+    ],
+)
+def test_ends_at_the_horizon_or_after_the_iterations(
+    record: Recorded, stop: Stop, reason: str, end_s: float, updates_and_steps: tuple[int, int]
+) -> None:
+    status = record(replace(FIXED, stop=stop)).status
+    assert (status.state, status.reason, status.end_s) == (State.DONE, reason, end_s)
+    assert (status.updates, status.server_steps) == updates_and_steps
 
 
 def test_ends_at_the_target_loss(record: Recorded) -> None:
@@ -395,36 +384,34 @@ def test_ends_as_diverged_in_float32_beyond_its_range(record: Recorded) -> None:
 # ---------------------------------------------------------------------------------------------------- snapshots
 
 
-def test_grid_snapshots(record: Recorded) -> None:
-    run = record(replace(EXPERIMENT, stop=Stop(horizon_s=1.1), record=Record(interval_s=0.25)))
+@pytest.mark.parametrize(
+    ("experiment", "times_s"),
+    [
+        (replace(EXPERIMENT, stop=Stop(horizon_s=1.1)), [0.0, 0.25, 0.5, 0.75, 1.0, 1.1]),
+        (replace(FIXED, stop=Stop(horizon_s=0.5)), [0.0, 0.25, 0.5]),  # with the steps of these moments
+        (replace(EXPERIMENT, record=Record(snapshots="none")), [3.0]),
+    ],
+)
+def test_a_snapshot_shows_all_events_up_to_its_time(
+    record: Recorded, experiment: Experiment, times_s: Sequence[float]
+) -> None:
+    run = record(experiment)
     index, events = run.snapshot_index, run.events_array
-    assert index["time_s"].tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.1]
-    np.testing.assert_array_equal(run.model(0), build_scenario(EXPERIMENT, run.path.parent).start)
-    for row in index:
+    assert index["time_s"].tolist() == times_s
+    for number, row in enumerate(index):
         shown = events["time_s"] <= row["time_s"]
         assert row["event"] == np.count_nonzero(shown)
         assert row["version"] == np.count_nonzero(events["kind"][shown] == Kind.STEP)
-
-
-def test_snapshot_includes_a_step_at_its_own_time(record: Recorded) -> None:
-    run = record(replace(FIXED, record=Record(interval_s=0.25), stop=Stop(horizon_s=0.5)))
-    assert run.snapshot_index["version"].tolist() == [0, 2, 4]
+        if row["event"] == 0:
+            np.testing.assert_array_equal(run.model(number), build_scenario(experiment, run.path.parent).start)
 
 
 def test_snapshots_after_steps(record: Recorded) -> None:
-    grid = record(replace(FIXED, record=Record(interval_s=0.25)))
+    grid = record(FIXED)
     run = record(replace(FIXED, record=Record(snapshots="aggregations")))
     assert run.snapshot_index["time_s"].tolist() == steps(run)["time_s"].tolist()
     assert run.snapshot_index["version"].tolist() == list(range(1, 25))
     np.testing.assert_array_equal(run.models[1::2], grid.models[1:])  # two steps each 0.25 s
-
-
-def test_only_the_last_snapshot(record: Recorded) -> None:
-    grid = record(EXPERIMENT)
-    run = record(replace(EXPERIMENT, record=Record(snapshots="none")))
-    assert run.snapshot_index["time_s"].tolist() == [3.0]
-    np.testing.assert_array_equal(run.model(0), grid.model(-1))
-    assert run.metrics_array["train_loss"][0] == pytest.approx(grid.metrics_array["train_loss"][-1], rel=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
@@ -462,20 +449,3 @@ def test_a_client_whose_update_is_refused_forgets_it(tmp_path: Path) -> None:
     state = checkpoint.run_state.server.state
     memories = np.mean([checkpoint.memories[client] for client in range(2)], axis=0)
     np.testing.assert_allclose(state.model + state.aggregator, memories)
-
-
-def test_a_run_with_a_refused_update_is_replayed(tmp_path: Path) -> None:
-    """The client works again, and its later updates are compared like all others."""
-    experiment = replace(FIXED, clients=Clients(count=2), problem=Quadratic(dimension=2), stop=Stop(horizon_s=1.6))
-    plain = build_scenario(experiment, tmp_path)
-    recorder = Recorder(tmp_path / "run.h5", to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.begin(gather_provenance("simulator", "", "", 0), plain.client_table())
-    scenario = replace(plain, problem=SpoiltQuadratic(), start=np.array([8.0, 0.0]))
-    recorder.set_status(Simulator(scenario, recorder, lambda _time_s, _updates: None).run())
-    recorder.close()
-    with Run(tmp_path / "run.h5") as run:
-        events = run.events_array
-        assert events["client"][events["kind"] == Kind.REFUSED].tolist() == [1]
-        assert np.count_nonzero(events["client"][events["kind"] == Kind.UPDATE] == 1) == 5
-        again = replace(plain, problem=SpoiltQuadratic(), start=np.array([8.0, 0.0]))
-        assert Replay(run, again, lambda _time_s, _number: None).run().difference is None
