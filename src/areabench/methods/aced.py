@@ -82,7 +82,8 @@ def aced(clients: int, step_size: Any, max_delay: int) -> Method:
         gradient = arrival.payload
         counted = state.since[arrival.client] != _NO_ENTRY
         change = gradient - state.table[client] if counted else gradient
-        state.table[client], state.since[client] = gradient, state.steps
+        state.table[client] = gradient
+        state.since[client] = state.steps
         state = state._replace(
             total=state.total + change,
             size=state.size + (not counted),

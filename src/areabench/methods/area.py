@@ -108,9 +108,7 @@ def area(clients: int, trains_first: bool = True) -> Method:
 
     def recalled(state: AreaState) -> Vector:
         """The sum of all memories: n (x_s + u), in double precision."""
-        total = state.buffer.total
-        weighted: Vector = state.clients * state.model.astype(np.float64)
-        return weighted if total is None else weighted + total
+        return state.buffer.added_to(state.clients * state.model.astype(np.float64))
 
     def remove(state: AreaState, count: int, memories: Vector) -> AreaState:
         """Remove `count` clients, whose memories add up to `memories`, from the average.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing, without
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 from areabench.streams import Purpose, stream
@@ -196,7 +196,7 @@ def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None,
             return Step(state, (arrival.client,))
         assigned = state.assigned
         if arrival.client in assigned.busy:
-            busy = tuple(other for other in assigned.busy if other != arrival.client)
+            busy = without(assigned.busy, arrival.client)
             state = state._replace(assigned=assigned._replace(busy=busy))
         return Step(*assign(state, 1))
 
@@ -210,7 +210,7 @@ def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None,
     def lose(state: AsyncSgdState, client: int, orders: int) -> Step:
         """As many others are drawn as the lost client had orders; without drawing, nobody takes its place."""
         assigned = state.assigned
-        busy = tuple(other for other in assigned.busy if other != client)
+        busy = without(assigned.busy, client)
         state = state._replace(assigned=assigned._replace(busy=busy, lost=(*assigned.lost, client)))
         if draw is None or len(state.assigned.lost) == clients:
             return Step(state)

@@ -342,10 +342,24 @@ class Buffer(NamedTuple):
         """The buffer with a sum of updates that are counted already."""
         return Buffer(total if self.total is None else self.total + total, self.size)
 
+    def added_to(self, vector: Vector) -> Vector:
+        """The vector plus the sum of the updates."""
+        return vector if self.total is None else vector + self.total
+
     def mean(self) -> Vector:
         """The plain mean of the updates; the buffer must not be empty."""
         assert self.total is not None
         return self.total / self.size
+
+
+def without(entries: tuple[int, ...], client: int) -> tuple[int, ...]:
+    """The clients but this one."""
+    return tuple(other for other in entries if other != client)
+
+
+def with_entry(entries: tuple[int, ...], client: int, value: int) -> tuple[int, ...]:
+    """One number per client, with another one for this client."""
+    return (*entries[:client], value, *entries[client + 1 :])
 
 
 class BufferedState(NamedTuple):

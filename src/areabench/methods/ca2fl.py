@@ -79,8 +79,7 @@ def ca2fl(clients: int, server_step_size: float) -> Method:
 
     def recalled(state: CacheState) -> Vector:
         """The sum of all memories: n h and the buffer, in double precision."""
-        weighted: Vector = state.clients * state.cached.astype(np.float64)
-        return weighted if state.buffer.total is None else weighted + state.buffer.total
+        return state.buffer.added_to(state.clients * state.cached.astype(np.float64))
 
     def remove(state: CacheState, count: int, memories: Vector) -> CacheState:
         """Take clients whose memories add up to `memories` out of h; what they have sent stays in the buffer."""

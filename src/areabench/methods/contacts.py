@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Buffer, Call, Method, Report, Step, Work
+from areabench.methods.base import Arrival, Buffer, Call, Method, Report, Step, Work, without
 from areabench.settings.keys import Need
 from areabench.streams import Purpose, stream
 
@@ -75,7 +75,7 @@ def contact_rounds(
         client = arrival.client
         state = state._replace(
             answers=state.answers.add(taken(arrival)),
-            awaited=tuple(other for other in state.awaited if other != client),
+            awaited=without(state.awaited, client),
             answered=(*state.answered, client),
         )
         return Step(state, () if begin is None else (Call(client, waits=True),))
@@ -84,17 +84,19 @@ def contact_rounds(
         if not state.contacting:
             drawn = contacts.draw(state)
             return Step(state._replace(contacting=True, awaited=drawn), stepped=False, contacts=drawn)
-        total, size = state.answers
-        model = state.model if total is None else (state.model + total) / (size + 1)
-        waiting = () if begin is not None else tuple(each for each in state.answered if each not in state.lost)
-        state = ContactState(model, Buffer(), state.round + 1, contacting=False, lost=state.lost)
-        return Step(state, tuple(Call(client, waits=True) for client in waiting), stepped=total is not None)
+        size = state.answers.size
+        model = state.answers.added_to(state.model) / (size + 1)
+        following = ContactState(model, Buffer(), state.round + 1, contacting=False, lost=state.lost)
+        if begin is not None:  # they work already
+            return Step(following, stepped=size > 0)
+        waiting = tuple(Call(client, waits=True) for client in state.answered if client not in state.lost)
+        return Step(following, waiting, stepped=size > 0)
 
     def due(state: ContactState) -> bool:
         return state.contacting and not state.awaited
 
     def lose(state: ContactState, client: int, _orders: int) -> Step:
-        awaited = tuple(other for other in state.awaited if other != client)
+        awaited = without(state.awaited, client)
         return Step(state._replace(awaited=awaited, lost=(*state.lost, client)))
 
     return Method(

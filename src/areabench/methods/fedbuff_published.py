@@ -94,7 +94,8 @@ def fedbuff_published(clients: int, concurrency: int, server_step_size: float, s
         if drawn == len(state.idle):  # the one that has answered is free, too
             return Step(state, (arrival.client,))
         idle = state.idle.copy()
-        called, idle[drawn] = int(idle[drawn]), arrival.client
+        called = int(idle[drawn])
+        idle[drawn] = arrival.client
         return Step(state._replace(idle=idle), (called,))
 
     def draw(state: PublishedState, free: int) -> int:

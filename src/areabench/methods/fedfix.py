@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Buffer,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Step,
+    remember_nothing,
+    without,
+)
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import Need, key
 
@@ -57,10 +66,10 @@ _ROUNDING = 1e-9  # a delay that exceeds a whole number of periods by no more th
 
 
 class FedFixState(NamedTuple):
-    """The server's model, the weighted sum of the pseudo-gradients, and the clients that wait for the step."""
+    """The server's model, the weighted pseudo-gradients, and the clients that wait for the step."""
 
     model: Vector
-    total: Vector | None
+    buffer: Buffer
     waiting: tuple[int, ...]
 
 
@@ -82,20 +91,20 @@ def fedfix(weights: NDArray[np.float64], server_step_size: float) -> Method:
     """FedFix with the weight d_i of each client and the server step size eta."""
 
     def start(model: Vector) -> Step:
-        return Step(FedFixState(model, None, ()), tuple(range(len(weights))))
+        return Step(FedFixState(model, Buffer(), ()), tuple(range(len(weights))))
 
     def receive(state: FedFixState, arrival: Arrival) -> Step:
         weighted = float(weights[arrival.client]) * arrival.payload
-        total = weighted if state.total is None else state.total + weighted
-        return Step(FedFixState(state.model, total, (*state.waiting, arrival.client)))
+        return Step(FedFixState(state.model, state.buffer.add(weighted), (*state.waiting, arrival.client)))
 
     def aggregate(state: FedFixState) -> Step:  # x_s <- x_s - eta · sum of d_i D_i, which goes to those that waited
-        if state.total is None:
+        if state.buffer.total is None:
             return Step(state)
-        return Step(FedFixState(state.model - server_step_size * state.total, None, ()), state.waiting)
+        model = state.model - server_step_size * state.buffer.total
+        return Step(FedFixState(model, Buffer(), ()), state.waiting)
 
     def lose(state: FedFixState, client: int, _orders: int) -> Step:
         """What the client has sent stays; it is not called again."""
-        return Step(state._replace(waiting=tuple(other for other in state.waiting if other != client)))
+        return Step(state._replace(waiting=without(state.waiting, client)))
 
     return Method("fedfix", remember_nothing, send_pseudo_gradient, start, receive, aggregate, lose=lose)

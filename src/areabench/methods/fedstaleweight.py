@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Method, MethodInputs, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -41,10 +41,10 @@ class FedStaleWeight(MethodSettings):
 
 
 class StaleWeightState(NamedTuple):
-    """The server's model, the weighted sum of the buffered updates, their weights' sum, and each client's history."""
+    """The server's model, the weighted updates in the buffer, their weights' sum, and each client's history."""
 
     model: Vector
-    total: Vector | None
+    buffer: Buffer
     weight: float
     staleness: NDArray[np.int64]  # sum over each client's updates, shape (clients,)
     updates: NDArray[np.int64]  # of each client, shape (clients,)
@@ -55,7 +55,7 @@ def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) ->
 
     def start(model: Vector) -> Step:
         nothing = np.zeros(clients, np.int64)
-        return Step(StaleWeightState(model, None, 0.0, nothing, nothing), tuple(range(clients)))
+        return Step(StaleWeightState(model, Buffer(), 0.0, nothing, nothing), tuple(range(clients)))
 
     def receive(state: StaleWeightState, arrival: Arrival) -> Step:
         client = arrival.client
@@ -64,14 +64,14 @@ def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) ->
         staleness[client] += arrival.staleness
         updates[client] += 1
         weight = float(staleness[client] / updates[client]) + added
-        weighted = weight * arrival.payload
-        total = weighted if state.total is None else state.total + weighted
-        return Step(StaleWeightState(state.model, total, state.weight + weight, staleness, updates), (client,))
+        buffer = state.buffer.add(weight * arrival.payload)
+        return Step(StaleWeightState(state.model, buffer, state.weight + weight, staleness, updates), (client,))
 
     def aggregate(state: StaleWeightState) -> Step:  # x_s <- x_s - eta · weighted mean of the buffer
-        if state.total is None or not state.weight:  # nothing arrived, or nothing that weighs anything
-            return Step(state._replace(total=None))
-        model = state.model - server_step_size * (state.total / state.weight)
-        return Step(state._replace(model=model, total=None, weight=0.0))
+        total = state.buffer.total
+        if total is None or not state.weight:  # nothing arrived, or nothing that weighs anything
+            return Step(state._replace(buffer=Buffer()))
+        model = state.model - server_step_size * (total / state.weight)
+        return Step(state._replace(model=model, buffer=Buffer(), weight=0.0))
 
     return Method("fedstaleweight", remember_nothing, send_pseudo_gradient, start, receive, aggregate)

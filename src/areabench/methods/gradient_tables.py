@@ -22,15 +22,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import (
-    Arrival,
-    Method,
-    MethodInputs,
-    Report,
-    ServerStepSettings,
-    Step,
-    Work,
-)
+from areabench.methods.base import Arrival, Method, MethodInputs, Report, ServerStepSettings, Step, Work
 from areabench.settings.keys import Need, key
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, remember_nothing, with_entry
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.methods.rennala import batch_advice
 from areabench.settings.keys import key
@@ -72,8 +72,7 @@ def malenia(clients: int, batch: float) -> Method:
         count = state.counts[client]
         row = state.sums[client]
         np.add(row if count else 0, arrival.payload, out=row)
-        counts = (*state.counts[:client], count + 1, *state.counts[client + 1 :])
-        return Step(state._replace(counts=counts), (client,))
+        return Step(state._replace(counts=with_entry(state.counts, client, count + 1)), (client,))
 
     def left(state: MaleniaState) -> list[int]:
         return [client for client in range(clients) if client not in state.lost]

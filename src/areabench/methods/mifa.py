@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Step, Work
+from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Report, Step, Work, without
 from areabench.methods.gradient_tables import ClientMean
 from areabench.settings.keys import Need, key
 
@@ -66,7 +66,7 @@ def mifa(clients: int, server_step_size: float) -> Method:
         return Step(MifaState(state.model - server_step_size * state.updates.mean(), state.updates), state.answered)
 
     def lose(state: MifaState, client: int, _orders: int) -> Step:
-        free = tuple(other for other in state.answered if other != client)
+        free = without(state.answered, client)
         return Step(MifaState(state.model, state.updates.lose(client), free))
 
     def recalled(state: MifaState) -> Vector:

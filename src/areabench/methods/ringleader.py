@@ -30,6 +30,8 @@ from areabench.methods.base import (
     Step,
     noise_step,
     remember_nothing,
+    with_entry,
+    without,
 )
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
@@ -99,13 +101,13 @@ def ringleader(clients: int) -> Method:
             state = state._replace(total=state.total + change)
         else:
             state = state._replace(following=state.following + change)
-        state = state._replace(counts=put(state, client, count + 1))
+        state = state._replace(counts=with_entry(state.counts, client, count + 1))
         if phase_1 and complete(state):
             state = state._replace(awaited=left(state))
         if client not in state.awaited:
             return Step(state, (Call(client, arrival.model, version=arrival.version),))
-        awaited = tuple(other for other in state.awaited if other != client)
-        return Step(state._replace(awaited=awaited, counts=put(state, client, 0), due=True), (client,))
+        awaited = without(state.awaited, client)
+        return Step(state._replace(awaited=awaited, counts=with_entry(state.counts, client, 0), due=True), (client,))
 
     def aggregate(state: RingleaderState) -> Step:  # x <- x - gamma · (1/n) Σ mean of client i's gradients
         state = state._replace(model=state.model - state.total / state.entries, due=False)
@@ -122,14 +124,14 @@ def ringleader(clients: int) -> Method:
         in_round = not state.awaited or client in state.awaited
         row = state.rows[client]
         phase_2 = bool(state.awaited)
-        state = state._replace(lost=(*state.lost, client), counts=put(state, client, 0))
+        state = state._replace(lost=(*state.lost, client), counts=with_entry(state.counts, client, 0))
         if count and in_round:
             state = state._replace(total=state.total - row)
         elif count:
             state = state._replace(following=state.following - row)
         if in_round:
             state = state._replace(entries=state.entries - 1)
-        awaited = tuple(other for other in state.awaited if other != client)
+        awaited = without(state.awaited, client)
         state = state._replace(awaited=awaited)
         if phase_2 and not awaited:
             state = next_round(state)
@@ -142,9 +144,6 @@ def ringleader(clients: int) -> Method:
 
     def complete(state: RingleaderState) -> bool:
         return all(state.counts[client] for client in left(state)) if state.lost else all(state.counts)
-
-    def put(state: RingleaderState, client: int, count: int) -> tuple[int, ...]:
-        return (*state.counts[:client], count, *state.counts[client + 1 :])
 
     return Method(
         "ringleader", remember_nothing, send_pseudo_gradient, start, receive, aggregate,

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Method, MethodInputs, MethodSettings, Step, noise_step, remember_nothing
+from areabench.methods.base import (
+    Arrival,
+    Method,
+    MethodInputs,
+    MethodSettings,
+    Step,
+    noise_step,
+    remember_nothing,
+    with_entry,
+)
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -112,7 +121,7 @@ def ringmaster(clients: int, max_delay: int, stops: bool) -> Method:
         return Step(state._replace(orders=put(state, client, _NO_ORDER)))
 
     def put(state: RingmasterState, client: int, version: int) -> tuple[int, ...]:
-        return (*state.orders[:client], version, *state.orders[client + 1 :]) if stops else ()
+        return with_entry(state.orders, client, version) if stops else ()
 
     return Method(
         "ringmaster", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
