@@ -163,8 +163,9 @@ def refusal_reason(update: Update, open_order: OpenOrder | None, like: Vector | 
         return Reason.NONE
     if payload.shape != like.shape:
         return Reason.LENGTH
-    # The sum of the squares nearly always decides, in a tenth of the time.
-    if math.isfinite(np.vdot(payload, payload)) or np.isfinite(payload).all():
+    # The sum of the squares nearly always decides, in a tenth of the time. `dot` is the fastest, but not for matrices.
+    squares = payload.dot(payload) if payload.ndim == 1 else np.vdot(payload, payload)
+    if math.isfinite(squares) or np.isfinite(payload).all():
         return Reason.NONE
     return Reason.NOT_FINITE
 
