@@ -49,7 +49,9 @@ class ProgressLine:
         if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
             self._next_s = now_s + _REFRESH_S
             self._first = self._first or (now_s, time_s)
-            share = time_s / self._horizon_s if self._horizon_s else None
+            share = None
+            if self._horizon_s:
+                share = time_s / self._horizon_s
             self._show(share, self.words(time_s, updates, now_s - self._first[0]))
 
     def words(self, time_s: float, updates: int, elapsed_s: float) -> str:
@@ -58,9 +60,9 @@ class ProgressLine:
         if not self._horizon_s:
             return f"{self._label}  {time_s:.1f} s  {counts}"
         words = f"{self._label}  {time_s:.1f} / {self._horizon_s:g} s  {counts}"
-        done_s = time_s - self._first[1] if self._first is not None else 0.0
-        if done_s > 0:
-            words += f"  {duration(elapsed_s * (self._horizon_s - time_s) / done_s)} left"
+        if self._first is not None and time_s > self._first[1]:
+            left_s = elapsed_s * (self._horizon_s - time_s) / (time_s - self._first[1])
+            words += f"  {duration(left_s)} left"
         return words
 
     def close(self, remark: str = "") -> None:
@@ -175,7 +177,10 @@ def terminal_bar() -> Show:
 
 
 def _write_marked(share: float | None, words: str) -> None:
-    sys.stderr.write(f"{_MARK}{_UNKNOWN if share is None else f'{share:.3f}'} {words}\n")
+    known = _UNKNOWN
+    if share is not None:
+        known = f"{share:.3f}"
+    sys.stderr.write(f"{_MARK}{known} {words}\n")
     sys.stderr.flush()
 
 
@@ -210,8 +215,13 @@ class NotebookBar:
 
     def __call__(self, share: float | None, words: str) -> None:
         """Show this in place of what was shown before; without words nothing of it is left."""
-        bar = "" if share is None else f'<progress value="{share:.3f}"></progress> '
-        shown = self._display.HTML(f"<code>{bar}{escape(words)}</code>" if words else "")
+        html = ""
+        if words:
+            html = escape(words)
+            if share is not None:
+                html = f'<progress value="{share:.3f}"></progress> {html}'
+            html = f"<code>{html}</code>"
+        shown = self._display.HTML(html)
         if self._handle is not None:
             self._handle.update(shown)
         elif words:

@@ -93,7 +93,9 @@ def number(value: float, digits: int, form: str = ",") -> str:
     """A number for a table: a dash for NaN, an exponent where it is huge. `form` has a sign (+) or separator (,)."""
     if math.isnan(value):
         return "-"
-    return f"{value:{form}.{digits}f}" if abs(value) < 1e5 else f"{value:{form}.2e}"
+    if abs(value) < 1e5:
+        return f"{value:{form}.{digits}f}"
+    return f"{value:{form}.2e}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -131,7 +133,9 @@ def align(
         end += heading.columns
         widths[end - 1] += max(0, len(heading.text) - _across(widths[start:end]))
         words.append(heading.text.center(_across(widths[start:end])))
-    lines = [Styled((_GAP.join(words).rstrip(), TABLE_HEADING))] if headings else []
+    lines = []
+    if headings:
+        lines.append(Styled((_GAP.join(words).rstrip(), TABLE_HEADING)))
     for row in rows:
         if not row:
             lines.append(Styled(("-" * _across(widths), FAINT)))
@@ -141,11 +145,16 @@ def align(
             cells: list[str] = []
             for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
                 padding = " " * (width - len(cell))
-                cells += [cell, padding, _GAP] if column in flush_left else [padding, cell, _GAP]
+                if column in flush_left:
+                    cells += [cell, padding, _GAP]
+                else:
+                    cells += [padding, cell, _GAP]
             # A line ends without spaces, so that it can be compared and pasted.
             while not cells[-1].strip():  # no spaces at the end of a line
                 cells.pop()
-            lines.append(Styled(("".join(cells), TABLE_HEADING)) if row is rows[0] else Styled(*cells))
+            if row is rows[0]:
+                cells = [Styled(("".join(cells), TABLE_HEADING))]
+            lines.append(Styled(*cells))
     return lines
 
 

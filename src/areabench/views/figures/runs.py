@@ -153,7 +153,9 @@ def binned(time_s: Floats, shift_s: Floats, bins: int = _BINS) -> tuple[Floats, 
 
 
 def _percent_beyond(pair: Pair) -> str:
-    return f" ({pair.difference_percent:+.2f} %)" if np.isfinite(pair.difference_percent) else ""
+    if not np.isfinite(pair.difference_percent):
+        return ""
+    return f" ({pair.difference_percent:+.2f} %)"
 
 
 def _note(axes: Axes, words: str) -> None:

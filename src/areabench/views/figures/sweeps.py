@@ -244,12 +244,15 @@ def staleness(
                 colour = method_colour(pick.entry.method.name)
                 panel.stairs(share, np.arange(len(share) + 1) - 0.5, fill=True, color=colour)
             # The panels of a row have the same limits, but for a single bar, which would be too thin to see.
-            right = longest if len(share) > 1 else _FEWEST_BARS
+            right = longest
+            if len(share) <= 1:
+                right = _FEWEST_BARS
             panel.set_xlim(-0.5 - 0.02 * right, max(right, _FEWEST_BARS) - 0.5)
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             is_first = panel.get_subplotspec().is_first_col()
             panel.tick_params(labelleft=is_first)
-            panel.set_ylabel("share of updates (%)" if is_first else "")
+            if is_first:
+                panel.set_ylabel("share of updates (%)")
             if len(present) and present.max() > _LOG_HELPS * present.min():
                 panel.set_yscale("log")
                 panel.set_ylim(present.min() / 1.5, present.max() * 1.5)

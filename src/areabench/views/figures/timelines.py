@@ -43,7 +43,9 @@ def timeline(
     if end_s is None:  # the arrival up to which about as many rounds of these clients fit as there is room for
         is_ours = (rows["kind"] == Kind.UPDATE) & (rows["time_s"] > start_s) & np.isin(rows["client"], lanes)
         arrivals_s = rows["time_s"][is_ours][: int(_ROUNDS_PER_INCH * width_in)]
-        end_s = float(arrivals_s[-1]) if len(arrivals_s) else run.status.end_s
+        end_s = run.status.end_s
+        if len(arrivals_s):
+            end_s = float(arrivals_s[-1])
     window = (start_s, end_s)
     if not experiment.record.events:
         raise UserError(f"{run.path}: has no event log to draw; run it with record.events=true")
@@ -101,7 +103,9 @@ def _draw_rounds(
                   hatch=None if one.used else "////", zorder=3)  # fmt: skip
         if end_s - begin_s > _room_s(figure, window, one.base_version):
             # Numbers must be readable on dark and on light bars.
-            ink = "white" if sum(colour[:3]) < 1.5 else "black"
+            ink = "black"
+            if sum(colour[:3]) < 1.5:
+                ink = "white"
             axes.text((begin_s + end_s) / 2, lane, str(one.base_version), ha="center", va="center_baseline",
                       color=ink, fontsize="x-small", zorder=4)  # fmt: skip
         if one.end_s <= window[1]:
@@ -110,8 +114,10 @@ def _draw_rounds(
         place: dict[str, Any] = {"location": "right", "aspect": 18}
         if is_narrow(figure):
             place = {"location": "bottom", "aspect": 40}
-        ticks = range(0, most + 1, max(1, -(-most // (_MOST_COLOURS if most < 100 else _MOST_COLOURS // 2))))
-        bar = figure.colorbar(scale, ax=axes, ticks=list(ticks), pad=0.02, **place)
+        ticks = _MOST_COLOURS
+        if most >= 100:  # whose numbers are wider
+            ticks //= 2
+        bar = figure.colorbar(scale, ax=axes, ticks=list(range(0, most + 1, -(-most // ticks))), pad=0.02, **place)
         bar.minorticks_off()
         bar.ax.tick_params(length=0, labelsize="small")
         bar.outline.set_visible(False)
@@ -131,7 +137,9 @@ def _draw_server(figure: Figure, axes: Axes, run: Run, rounds: Sequence[Round], 
     arrivals = [one.end_s for one in rounds if one.end_s <= window[1]]
     axes.plot(window, [0, 0], color="0.3", linewidth=0.8, zorder=2)
     axes.plot(arrivals, [0] * len(arrivals), "|", color="0.3", markersize=4, zorder=3)
-    mark = "s" if len(steps) <= _SQUARES_PER_INCH * figure.get_figwidth() else "|"
+    mark = "|"
+    if len(steps) <= _SQUARES_PER_INCH * figure.get_figwidth():
+        mark = "s"
     times_s = [step.time_s for step in steps]
     axes.plot(times_s, [0] * len(steps), mark, color=colour, markersize=4, zorder=4, clip_on=False)
     last_s = -np.inf

@@ -81,10 +81,16 @@ def difference_sheet(comparison: Comparison) -> Sheet | None:
                     rank = comparison.rank(cell, quality)
                     apart = rank.difference
                     if apart is None:
-                        row += [TableCell("best mean" if rank.is_reference else _NOTHING), TableCell()]
+                        word = _NOTHING
+                        if rank.is_reference:
+                            word = "best mean"
+                        row += [TableCell(word), TableCell()]
                     else:
                         row.append(TableCell(with_sign(apart.mean), _between(apart.low, apart.high, "+")))
-                        row.append(TableCell("<0.001" if apart.p < 0.001 else f"{apart.p:.3f}"))
+                        p = f"{apart.p:.3f}"
+                        if apart.p < 0.001:
+                            p = "<0.001"
+                        row.append(TableCell(p))
                 rows.append(tuple(row))
     return Sheet(
         title=f"{comparison.heading}: differences from the best",
@@ -169,7 +175,9 @@ def after_mean(spread: Spread, which: SpreadName) -> str:
 
 def _between(low: float, high: float, sign: str) -> str:
     """An interval; nothing where there is none."""
-    return "" if math.isnan(low) else f" [{number(low, DECIMALS, sign)}, {number(high, DECIMALS, sign)}]"
+    if math.isnan(low):
+        return ""
+    return f" [{number(low, DECIMALS, sign)}, {number(high, DECIMALS, sign)}]"
 
 
 def fixed(value: float) -> str:
@@ -179,14 +187,18 @@ def fixed(value: float) -> str:
 
 def with_sign(value: float) -> str:
     """A difference; a dash where there is none."""
-    return number(value + 0.0, DECIMALS, "+") if math.isfinite(value) else _NOTHING
+    if not math.isfinite(value):
+        return _NOTHING
+    return number(value + 0.0, DECIMALS, "+")  # the sum makes 0 of -0
 
 
 def rho_word(rho: float) -> str:
     """rho as it is printed; a dash where it is not defined."""
     if math.isnan(rho):
         return _NOTHING
-    return ">1" if math.isinf(rho) else fixed(rho)
+    if math.isinf(rho):
+        return ">1"
+    return fixed(rho)
 
 
 # ---------------------------------------------------------------------------------------------------- notes
@@ -194,12 +206,12 @@ def rho_word(rho: float) -> str:
 
 def shared_notes(comparison: Comparison, spread: SpreadName) -> tuple[str, ...]:
     """The notes that tables have in common: rule, rho and best values."""
-    shown = "(min – max) over the trials" if spread == "range" else "[95 % interval of the mean] over the trials"
+    shown = {"interval": "[95 % interval of the mean]", "range": "(min – max)"}[spread]
     return (
         f"kept: {comparison.rule.sentence}",
         f"ρ = mean time to {comparison.target:g} % test accuracy / horizon; with (reached/trials) it is the mean over "
         "the trials that reached it, >1 means that half or more did not, and a dash that it is not known",
-        f"accuracy and loss: mean {shown} at the end",
+        f"accuracy and loss: mean {shown} over the trials at the end",
         "bold (*): the best of its rates setting, and all others are outside the noise (paired permutation test with "
         "Holm's correction, 5 %); italics (~): tied with the best, not outside the noise",
     )

@@ -111,19 +111,28 @@ def watch_frame(
     rates = UpdateRates(nominal=_nominal(seen, expected))
     if is_counted and time_s > 0:
         rates = replace(rates, recent=counts.recent_rate(time_s), overall=counts.updates / time_s)
-    shares = [time_s / stop.horizon_s] if stop.horizon_s else []
+    shares = []  # a run ends at its horizon or after its iterations, whichever comes first
+    if stop.horizon_s:
+        shares.append(time_s / stop.horizon_s)
     if stop.iterations and is_counted:
         shares.append((kinds[Kind.UPDATE] + kinds[Kind.STEP]) / stop.iterations)
-    reason = seen.status.reason if ended else ""
+    progress = None
+    if shares and (time_s > 0 or not ended):
+        progress = min(1.0, max(shares))
+    reason = ""
     left_s = math.nan
-    if not ended and stop.horizon_s is not None:
+    if ended:
+        reason = seen.status.reason
+    elif stop.horizon_s is not None:
         if seen.snapshot is not None and seen.snapshot["time_s"] >= stop.horizon_s:  # the last one
             reason = "the clock has stopped, the run evaluates its snapshots"
         if time_s < stop.horizon_s and speed > 0:
             left_s = (stop.horizon_s - time_s) / speed
     total = int(counts.staleness.sum())
     ages = np.arange(len(counts.staleness))
-    mean_age = float(ages @ counts.staleness) / total if total else math.nan
+    mean_age = math.nan
+    if total:
+        mean_age = float(ages @ counts.staleness) / total
     frame = Frame(
         file=file,
         state=seen.status.state.text,
@@ -137,7 +146,7 @@ def watch_frame(
         time_s=time_s,
         horizon_s=stop.horizon_s,
         iterations=stop.iterations,
-        progress=min(1.0, max(shares)) if shares and (time_s > 0 or not ended) else None,
+        progress=progress,
         speed=speed,
         left_s=left_s,
         rates=rates,
