@@ -17,12 +17,11 @@ from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
-from areabench.engine.events import Kind, State
+from areabench.engine.events import State
 from areabench.runfile.open import _HEAD_BYTES, is_marked
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
-from areabench.runfile.recover import good_events, good_snapshots, salvage
-from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.runfile.recover import salvage
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = quadratic("iterations = 1500", dimension=20) + "[record]\ninterval_s = 1.0\n"
@@ -298,36 +297,3 @@ def hang(*_: object) -> None:
     import time
 
     time.sleep(1000)
-
-
-# ------------------------------------------------------------------------------------------------------- parts
-
-
-def test_good_events() -> None:
-    rows = np.zeros(6, EVENT)
-    rows["time_s"] = np.arange(6)
-    rows["kind"] = [Kind.UPDATE, Kind.STEP, Kind.REFUSED, Kind.LOST, Kind.UPDATE, Kind.DISCARDED]
-    rows["client"], rows["iteration"] = [0, -1, 77, 1, 0, 1], [1, 2, 2, 0, 3, 3]
-    rows["version"], rows["base_version"] = [0, 1, 1, 1, 1, 1], [0, -1, 5, -1, 0, 0]
-    rows["staleness"] = [0, 0, 0, 0, 1, 1]
-    assert good_events(rows, 2) == 6
-    assert good_events(rows, 1) == 3
-    assert good_events(rows[:0], 1) == 0
-    for column, value, count in (("time_s", 0.5, 4), ("iteration", 4, 4), ("version", 2, 4), ("staleness", 2, 4)):
-        changed = rows.copy()
-        changed[column][4] = value
-        assert good_events(changed, 2) == count
-
-
-def test_good_snapshots() -> None:
-    events = np.zeros(4, EVENT)
-    events["kind"] = [Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.STEP]
-    index = np.array([(0.0, 0, 0, 1), (0.5, 1, 3, 1), (1.0, 2, 4, 1)], SNAPSHOT)
-    assert good_snapshots(index, events) == 3
-    assert good_snapshots(index, events[:3]) == 2
-    assert good_snapshots(index, None) == 3
-    for column, value in (("time_s", 0.0), ("event", 2), ("version", 1)):
-        changed = index.copy()
-        changed[column][2] = value
-        changed["time_s"][1] += 0.1
-        assert good_snapshots(changed, events) == 2

@@ -21,7 +21,7 @@ from areabench.cli.main import main
 from areabench.engine.events import CLIENT, Event, Kind, State
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import Tally
-from areabench.errors import RunFileError, WriteFailure
+from areabench.errors import RunFileError
 from areabench.experiment.parse import parse_experiment
 from areabench.progress import Style
 from areabench.runfile.layout import _rows_a_block, close_after_write_error, cut
@@ -223,24 +223,6 @@ def test_a_small_disc(experiment: Path, small_disc: Path) -> None:
     done = simulated_in_a_process(experiment, small_disc / "run.h5")
     assert done.returncode == 1
     assert check_failed_on_full_disc(small_disc / "run.h5", "No space left on device") > 0
-
-
-def test_rows_are_written_before_the_status_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run whose last rows do not fit is not done."""
-    recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
-    recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
-    recorder.event(Event(1.0, Kind.UPDATE, iteration=1, digest=7))
-
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("areabench.runfile.checksums.ChecksumLog.append", refuse)
-    with pytest.raises(WriteFailure):
-        recorder.set_status(recorder.tally.status(State.DONE, "horizon"))
-    recorder.close()
-    with open_run(recorder.path) as run:
-        assert run.status.state == State.FAILED
-        assert "No space left" in run.status.reason
 
 
 # ---------------------------------------------------------------------------------------------------- claims

@@ -35,6 +35,10 @@ def test_a_text_of_60_000_bytes_is_stored_beside_others(tmp_path: Path) -> None:
         write_attributes(file.attrs, texts)
         assert {name for name in file.attrs if name.endswith("_checksum")} == {"more_checksum", "wider_checksum"}
         assert read_attributes(file.attrs) == texts
+    content = (tmp_path / "texts.h5").read_bytes()
+    (tmp_path / "texts.h5").write_bytes(content.replace(b"x" * 60_001, b"x" * 60_000 + b"z", 1))
+    with h5py.File(tmp_path / "texts.h5", "r") as file, pytest.raises(ValueError, match="attribute more does not have"):
+        read_attributes(file.attrs)
 
 
 def begun(path: Path, *overrides: str) -> Recorder:

@@ -13,7 +13,7 @@ from tests.support.edited import edited
 from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
-from areabench.engine.events import CLIENT, Event, Kind, State, Status
+from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.provenance import gather_provenance
@@ -62,13 +62,6 @@ def change(path: Path, name: str, column: str, number: int, value: object) -> No
 
 
 # --------------------------------------------------------------------------------------------------- last rows
-
-
-def test_rows_with_a_checksum_count_whatever_is_in_them(recorder: Recorder) -> None:
-    recorder.event(Event(0.0, Kind.UPDATE, 0, 0, 0, digest=0))
-    recorder.flush()
-    with open_run(recorder.path) as run:
-        assert (run.status.state, len(run.events_array)) == (State.RUNNING, 1)
 
 
 def test_a_running_run_has_as_many_snapshots_as_events_and_models(path: Path) -> None:
@@ -163,6 +156,8 @@ def test_all_models_or_the_last_one(whole: Path, tmp_path: Path) -> None:
         found = [run.has_model(number) for number in (-1, count - 1, 0, count - 2, count)]
         assert found == [True, True, False, False, False]
         assert run.model(-1).tolist() == run.model(count - 1).tolist() == every.model(-1).tolist()
+        with pytest.raises(IndexError):
+            every.model(10_000)
         with pytest.raises(RunFileError, match=r"keeps the last model only; run it with record.models=all for the"):
             run.model(0)
 

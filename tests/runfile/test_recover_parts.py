@@ -88,11 +88,16 @@ def test_a_step_that_was_not_made_has_no_client_and_changes_no_counter(column: s
     assert good_events(rows, 2) == 3
 
 
-@pytest.mark.parametrize(("client", "good"), [(1, 5), (-1, 3), (2, 3)])
-def test_a_cancelled_order_was_that_of_a_client(client: int, good: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "client", "good"),
+    [(Kind.CANCELLED, 1, 5), (Kind.CANCELLED, -1, 3), (Kind.CANCELLED, 2, 3), (Kind.LOST, 2, 3), (Kind.REFUSED, 77, 5)],
+)
+def test_an_event_is_that_of_a_client_unless_an_update_was_refused(kind: Kind, client: int, good: int) -> None:
     rows = five_events()
-    rows["kind"][3], rows["client"][3] = Kind.CANCELLED, client
+    rows["kind"][3] = kind
+    rows["client"][3] = client
     assert good_events(rows, 2) == good
+    assert good_events(rows[:0], 2) == 0
 
 
 @pytest.mark.parametrize(
@@ -311,14 +316,6 @@ def test_metrics_that_were_never_there_are_not_missed(state: str, run: Path) -> 
         assert new.is_evaluated == (state != "done")
         assert new.status.state == (State.DONE if state == "done" else State.FAILED)
         assert (f"; was {state}: " in new.status.reason) == (state != "done")
-
-
-def test_damaged_metrics_are_missed(run: Path) -> None:
-    flip(run, "metrics", 1)
-    saved, made = saved_of(run)
-    assert saved.missing == ("metrics",)
-    with open_run(made) as new:
-        assert new.status.state == State.FAILED
 
 
 def test_a_diagnosis_is_saved_whole_or_not_at_all(run: Path) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -15,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.edited import edited
 from tests.support.texts import QUADRATIC
 
 from areabench.arrays import Vector
@@ -42,7 +39,7 @@ from areabench.runfile.record import Recorder
 from areabench.runfile.schema import ATTRIBUTES, EVENT, METRIC, SNAPSHOT
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_run
-from areabench.views.styled import RULE, align, number
+from areabench.views.styled import number
 from areabench.views.text import describe_run, summary_table
 
 EXPERIMENT = "seed = 3" + QUADRATIC
@@ -105,22 +102,11 @@ def rewritten(path: Path, accuracies: list[float]) -> Run:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def test_typed_arrays(run: Run) -> None:
-    assert run.events_array.dtype == EVENT
-    assert run.snapshot_index.dtype == SNAPSHOT
-    assert run.metrics_array.dtype == METRIC
-    assert run.clients_array.dtype == CLIENT
-    assert (run.models.dtype, run.models.shape[1]) == (FLOAT, 3)
-
-
-def test_lengths_agree(run: Run) -> None:
-    assert len(run.events_array) == 20 == run.status.updates + run.status.server_steps + run.status.discarded
-    assert len(run.snapshot_index) == len(run.metrics_array) == len(run.models) > 2
-    assert len(run.clients_array) == 2
-
-
 def test_events_are_in_order(run: Run) -> None:
+    assert run.experiment == tiny()
     events = run.events_array
+    assert len(events) == 20 == run.status.updates + run.status.server_steps + run.status.discarded
+    assert len(run.snapshot_index) == len(run.metrics_array) == len(run.models) > 2
     assert (np.diff(events["time_s"]) >= 0).all()
     assert events["iteration"].tolist() == list(range(1, 21))
     steps = events[events["kind"] == Kind.STEP]
@@ -140,32 +126,9 @@ def test_snapshots_count_the_events_before_them(run: Run) -> None:
         assert snapshot["version"] == np.count_nonzero(events["kind"][: snapshot["event"]] == Kind.STEP)
 
 
-def test_one_model_and_all_models(run: Run) -> None:
-    assert np.array_equal(run.model(1), run.models[1])
-    assert np.array_equal(run.model(-1), run.models[-1])
-
-
 def test_averages_that_are_not_kept_are_reported(run: Run) -> None:
     with pytest.raises(RunFileError, match=r"tiny\.h5: keeps no average; run it with record\.average=true"):
         _ = run.averages
-
-
-def test_a_part_that_is_missing_is_reported(run: Run, tmp_path: Path) -> None:
-    path = Path(shutil.copyfile(run.path, tmp_path / "run.h5"))
-    with edited(path) as file:
-        del file["snapshots/model"]
-    with pytest.raises(RunFileError, match=r"/snapshots/model is not in this file.*; save what"):
-        open_run(path)
-    with (
-        open_run(path, allow_damage=True) as opened,
-        pytest.raises(RunFileError, match=r"/snapshots/model is not in this file.*; save what"),
-    ):
-        _ = opened.model_size
-
-
-def test_a_model_that_is_not_there(run: Run) -> None:
-    with pytest.raises(IndexError):
-        run.model(10_000)
 
 
 def test_frames(run: Run) -> None:
@@ -192,10 +155,6 @@ def test_status_and_provenance(run: Run) -> None:
         ):  # fmt: skip
             assert getattr(known, item.name) not in ("", None)
     assert datetime.fromisoformat(known.started_at).utcoffset() is not None
-
-
-def test_the_experiment_comes_back(run: Run) -> None:
-    assert run.experiment == tiny()
 
 
 def test_arrays_stay_when_the_file_is_closed(tmp_path: Path) -> None:
@@ -238,12 +197,6 @@ def test_summary_of_a_run(run: Run) -> None:
 # ---------------------------------------------------------------------------------------------------- recording
 
 
-def test_a_file_is_running_until_told_otherwise(recorder: Recorder) -> None:
-    with open_run(recorder.path) as opened:
-        assert opened.status.state == State.RUNNING
-        assert "was killed" in opened.status.reason
-
-
 def test_events_go_out_in_blocks(recorder: Recorder) -> None:
     for _ in range(255):
         recorder.event(an_event())
@@ -265,23 +218,6 @@ def test_a_full_block_writes_the_others_too(recorder: Recorder) -> None:
     assert not recorder.spare_moment()
 
 
-def test_rows_do_not_wait_longer_than_a_second(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder.event(an_event())
-    assert not recorder.spare_moment()
-    now_s = time.perf_counter()
-    monkeypatch.setattr(time, "perf_counter", lambda: now_s + 1.5)
-    assert recorder.spare_moment()
-    assert events_in(recorder) == 1
-
-
-def test_a_spare_moment_without_rows_writes_nothing(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.runfile.record._FLUSH_S", -1.0)
-    assert not recorder.spare_moment()
-    recorder.event(an_event())
-    assert recorder.spare_moment()
-    assert not recorder.spare_moment()
-
-
 def test_a_status_that_cannot_be_written_is_reported(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_place: int, _content: bytes) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -290,16 +226,6 @@ def test_a_status_that_cannot_be_written_is_reported(recorder: Recorder, monkeyp
         patch.setattr(recorder._claim, "write", gone)
         with pytest.raises(WriteFailure, match=r"run\.h5: cannot take its status: Input/output error"):
             recorder.set_status(recorder.tally.status(State.DONE, ""))
-
-
-def test_a_busy_server_writes_only_full_buffers(recorder: Recorder) -> None:
-    for _ in range(16 * 256 - 1):
-        recorder.event(an_event())
-    recorder.flush_if_overdue()
-    assert events_in(recorder) == 0
-    recorder.event(an_event())
-    recorder.flush_if_overdue()
-    assert events_in(recorder) == 16 * 256
 
 
 def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
@@ -352,32 +278,6 @@ def test_every_state_comes_back(state: State, recorder: Recorder) -> None:
         assert (opened.status.state, opened.status.reason) == (state, "because")
 
 
-def test_an_old_file_is_kept(recorder: Recorder) -> None:
-    with pytest.raises(RunFileError, match=r"exists already; choose another --output or overwrite it with --force"):
-        Recorder(recorder.path, "", 2, FLOAT, force=False)
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("first line\nsecond line")])
-def test_a_write_that_fails_ends_the_run_with_a_remedy(
-    error: Exception, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr("areabench.runfile.checksums.ChecksumLog.append", refuse)
-    recorder.event(an_event())
-    with pytest.raises(RunFailure, match=r"run.h5: cannot be written any more: [^\n]*; make room or choose another"):
-        recorder.flush()
-    recorder.set_status(recorder.tally.status(State.FAILED, "no room"))
-    with pytest.raises(RunFailure, match="was given up"):
-        recorder.set_status(recorder.tally.status(State.DONE, "end"))
-    monkeypatch.undo()
-    recorder.close()
-    with open_run(recorder.path) as opened:
-        assert (opened.status.state, len(opened.events_array)) == (State.FAILED, 0)
-        assert "was given up" in opened.status.reason
-
-
 # ---------------------------------------------------------------------------------------------------- failures
 
 
@@ -424,10 +324,6 @@ def test_a_failure_of_the_evaluation_keeps_the_run(tmp_path: Path, monkeypatch: 
 
 
 # ---------------------------------------------------------------------------------------------------- tables, plots
-
-
-def test_align() -> None:
-    assert align([["a", "bb"], RULE, ["ccc", "d"]]) == ["a    bb", "-------", "ccc   d"]
 
 
 @pytest.mark.parametrize(("value", "text"), [(1234.567, "1,234.57"), (math.nan, "-"), (math.inf, "inf"), (0.0, "0.00")])
