@@ -15,7 +15,6 @@ from tests.support.edited import add_diagnosis, flip
 from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
-from areabench.arrays import crc32
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import RunFileError
@@ -176,29 +175,6 @@ def test_a_damaged_checkpoint_is_refused_before_it_is_opened(
     capsys.readouterr()
     assert main(["resume", str(path)]) == 2
     assert "run.h5.checkpoint: is damaged (it does not have its checksum)" in capsys.readouterr().err
-
-
-def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It knows neither local steps nor queues. The run stays as it is, for the version that wrote it."""
-    path = tmp_path / "run.h5"
-    stopped(path, monkeypatch)
-    checkpoint = checkpoint_path(path)
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-4])
-    with h5py.File(checkpoint, "r+") as file:
-        memories = checkpoint.read_bytes()[file.id.get_filesize() :]
-        file.attrs.modify("version", np.int64(2))
-    content = checkpoint.read_bytes()
-    if not content.endswith(memories):  # closing it may cut off what stands behind
-        content += memories
-    checkpoint.write_bytes(content + crc32(content).to_bytes(4, "little"))
-    before = path.read_bytes(), checkpoint.read_bytes()
-    capsys.readouterr()
-    assert main(["resume", str(path)]) == 2
-    said = "is no checkpoint of this version of areabench; resume with the version that wrote it"
-    assert capsys.readouterr().err == f"areabench: {checkpoint}: {said}\n"
-    assert (path.read_bytes(), checkpoint.read_bytes()) == before
 
 
 def stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

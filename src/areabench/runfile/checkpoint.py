@@ -34,8 +34,11 @@ from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
 from areabench.errors import RunFileError, WriteFailure
 from areabench.runfile.layout import ModelsInMemory, checkpoint_path
 
-FORMAT, VERSION = "areabench-checkpoint", 4
-_CHECKSUM_BYTES, _CLIENT_BYTES, _BYTES_AT_ONCE = 4, 8, 2**24
+FORMAT = "areabench-checkpoint"
+VERSION = 1
+_CHECKSUM_BYTES = 4
+_CLIENT_BYTES = 8
+_BYTES_AT_ONCE = 2**24  # that are read to be verified
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("local_steps", "<i8"), ("refusals", "<i8")])
 _OPEN_ORDER = np.dtype(
     [
@@ -149,15 +152,31 @@ class CheckpointWriter:
 def _image(checkpoint: Checkpoint, clients: int) -> bytes:
     """Everything but the memories, as the beginning of a file."""
     run_state = checkpoint.run_state
+    server = run_state.server
     with h5py.File("checkpoint", "w", driver="core", backing_store=False) as file:
-        _write_numbers(file, checkpoint, clients)
+        file.attrs.update({"format": FORMAT, "version": VERSION, "experiment": checkpoint.experiment})
+        file.attrs.update({name: getattr(run_state, name) for name in NUMBERS})
+        file.attrs.update({"iteration": server.iteration, "model_version": server.version})
+        file.attrs.update({"updates_since_step": server.updates_since_step, "sequence": checkpoint.sequence})
+        counts = (run_state.rounds, run_state.local_steps, run_state.refusals)
+        file["clients"] = np.array(
+            [(each, *(count.get(each, 0) for count in counts)) for each in range(clients)], _CLIENT
+        )
+        file["lost"] = np.array(run_state.lost, np.int64)
+        tally = file.create_group("tally")
+        tally["kinds"] = run_state.tally.kinds
+        tally["staleness"] = run_state.tally.staleness
+        tally["served"] = run_state.tally.served(clients)
+        tally.attrs["last_time_s"] = run_state.tally.last_time_s
         waiting = [OpenOrder(order, _QUEUED, 0.0) for order in run_state.queued]
         _write_open_orders(file, [*run_state.open_orders, *waiting])
-        _write_state(file.create_group("state"), run_state.server.state)
-        if run_state.server.mean is not None:
-            file["mean"], file.attrs["mean_since"] = run_state.server.mean
+        _write_state(file.create_group("state"), server.state)
+        if server.mean is not None:
+            file["mean"], file.attrs["mean_since"] = server.mean
         file["heap"] = np.array([tuple(each) for each in checkpoint.heap], _PENDING)
-        _write_held(file, checkpoint.held)
+        for name, vectors in (("models", checkpoint.held.models), ("averages", checkpoint.held.averages)):
+            if vectors:
+                file[f"held/{name}"] = np.stack(vectors)
         file.flush()
         image: bytes = file.id.get_file_image()
         return image
@@ -168,23 +187,11 @@ def write_checkpoint(run_file: Path, checkpoint: Checkpoint, clients: int) -> No
     CheckpointWriter(run_file, checkpoint, clients).close()
 
 
-def _write_numbers(file: h5py.File, checkpoint: Checkpoint, clients: int) -> None:
-    run_state, server, tally = checkpoint.run_state, checkpoint.run_state.server, checkpoint.run_state.tally
-    file.attrs.update({"format": FORMAT, "version": VERSION, "experiment": checkpoint.experiment})
-    file.attrs.update({name: getattr(run_state, name) for name in NUMBERS})
-    file.attrs.update({"iteration": server.iteration, "model_version": server.version})
-    file.attrs.update({"updates_since_step": server.updates_since_step, "sequence": checkpoint.sequence})
-    counts = (run_state.rounds, run_state.local_steps, run_state.refusals)
-    rows = [(each, *(count.get(each, 0) for count in counts)) for each in range(clients)]
-    file["clients"], file["lost"] = np.array(rows, _CLIENT), np.array(run_state.lost, np.int64)
-    group = file.create_group("tally")
-    group["kinds"], group["staleness"], group["served"] = tally.kinds, tally.staleness, tally.served(clients)
-    group.attrs["last_time_s"] = tally.last_time_s
-
-
 def _write_open_orders(file: h5py.File, open_orders: Sequence[OpenOrder]) -> None:
     """Orders may carry the same model, which is written once."""
-    rows, models, places = [], list[Vector](), dict[int, int]()
+    rows = []
+    models: list[Vector] = []
+    places: dict[int, int] = {}
     for order, number, since_s in open_orders:
         row = places.setdefault(id(order.model), len(models))
         if row == len(models):
@@ -210,12 +217,6 @@ def _write_state(group: h5py.Group, state: Any) -> None:
             group[name] = value
         elif value is not None:
             group.attrs[name] = value
-
-
-def _write_held(file: h5py.File, held: ModelsInMemory) -> None:
-    for name, vectors in (("models", held.models), ("averages", held.averages)):
-        if vectors:
-            file[f"held/{name}"] = np.stack(vectors)
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -260,26 +261,36 @@ def saved_memories(run_file: Path, memory: Vector, clients: Container[int]) -> d
 
 
 def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkpoint:
-    attributes, clients, open_orders = dict(file.attrs), file["clients"][:].tolist(), _read_open_orders(file)
-    numbers = {name: attributes[name].item() for name in NUMBERS}
-    mean = (file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None
-    counts = [int(attributes[name]) for name in ("iteration", "model_version", "updates_since_step")]
+    attributes = dict(file.attrs)
+    clients = file["clients"][:].tolist()
+    open_orders = _read_open_orders(file)
+    tally = file["tally"]
+    kinds, staleness, served = (tally[name][:].tolist() for name in ("kinds", "staleness", "served"))
     run_state = RunState(
-        server=ServerState(_read_state(file["state"], state), counts[0], counts[1], counts[2], mean),
+        server=ServerState(
+            _read_state(file["state"], state),
+            iteration=int(attributes["iteration"]),
+            version=int(attributes["model_version"]),
+            updates_since_step=int(attributes["updates_since_step"]),
+            mean=(file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None,
+        ),
         rounds={client: rounds for client, rounds, _, _ in clients if rounds},
         local_steps={client: steps for client, rounds, steps, _ in clients if rounds},
         open_orders=tuple(each for each in open_orders if each.round != _QUEUED),
         queued=tuple(each.order for each in open_orders if each.round == _QUEUED),
         refusals={client: refusals for client, _, _, refusals in clients if refusals},
         lost=tuple(file["lost"][:].tolist()),
-        tally=_read_tally(file["tally"]),
-        **numbers,
+        tally=Tally.of(kinds, staleness, served, float(tally.attrs["last_time_s"])),
+        **{name: attributes[name].item() for name in NUMBERS},
     )
-    heap = tuple(Pending(*row) for row in file["heap"][:].tolist())
     return Checkpoint(
-        str(attributes["experiment"]), run_state, memories, heap, int(attributes["sequence"]),
-        ModelsInMemory(_vectors(file, "held/models"), _vectors(file, "held/averages")),
-    )  # fmt: skip
+        experiment=str(attributes["experiment"]),
+        run_state=run_state,
+        memories=memories,
+        heap=tuple(Pending(*row) for row in file["heap"][:].tolist()),
+        sequence=int(attributes["sequence"]),
+        held=ModelsInMemory(_vectors(file, "held/models"), _vectors(file, "held/averages")),
+    )
 
 
 def _read_state(group: h5py.Group, form: Any) -> Any:
@@ -290,15 +301,11 @@ def _read_state(group: h5py.Group, form: Any) -> Any:
         elif isinstance(value, tuple):
             values[name] = tuple(group[name][:].tolist())
         elif isinstance(value, int | float):
-            values[name] = _number(group.attrs[name], value)
+            stored = group.attrs[name]  # of the type it was written with: what began as 0 may be 0.75 by now
+            values[name] = stored if type(stored) is type(value) else stored.item()
         else:
             values[name] = group[name][:] if name in group else None
     return type(form)(**values)
-
-
-def _number(stored: Any, form: Any) -> Any:
-    """A number of the type it was written with: what began as 0 may be 0.75 by now."""
-    return stored if type(stored) is type(form) else stored.item()
 
 
 def _read_open_orders(file: h5py.File) -> tuple[OpenOrder, ...]:
@@ -310,11 +317,6 @@ def _read_open_orders(file: h5py.File) -> tuple[OpenOrder, ...]:
         order = Order(client, models[row], step_size, version, iteration, Flag(flags), steps, with_it, bool(given))
         found.append(OpenOrder(order, number, since_s))
     return tuple(found)
-
-
-def _read_tally(group: h5py.Group) -> Tally:
-    kinds, staleness, served = (group[name][:].tolist() for name in ("kinds", "staleness", "served"))
-    return Tally.of(kinds, staleness, served, float(group.attrs["last_time_s"]))
 
 
 def _verify(path: Path) -> None:
