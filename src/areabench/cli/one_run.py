@@ -47,27 +47,27 @@ def print_end_on_rank(world: World, result: MpiResult) -> int:
 
 def print_end(status: Status, output: Path) -> int:
     """Print how a run has ended; returns the exit code."""
+    from areabench.plugins.trust import command_on, unevaluated_text
     from areabench.runfile.read import experiment_in
     from areabench.views.styled import counted
 
-    refused = f", {status.refused:,} refused" if status.refused else ""
-    lost = f", {counted(status.lost, 'client')} lost" if status.lost else ""
-    print(
+    told = (
         f"{output}: {status.state.text} ({status.reason}): {counted(status.updates, 'update')}, "
-        f"{counted(status.server_steps, 'server step')}, {status.discarded:,} discarded{refused}{lost}"
+        f"{counted(status.server_steps, 'server step')}, {status.discarded:,} discarded"
     )
+    if status.refused:
+        told += f", {status.refused:,} refused"
+    if status.lost:
+        told += f", {counted(status.lost, 'client')} lost"
+    print(told)
     if status.is_without_steps:
         from areabench.views.text import NO_STEPS
 
         print(NO_STEPS)
+    # The run is the user's own: the commands that are proposed trust the code that it names.
     if status.state == State.STOPPED:
-        from areabench.plugins.trust import command_on
-
-        # the run is the user's own: the command trusts the code that it names
         print(f"to continue: {command_on('resume', output, experiment_in(output))}")
     if status.unevaluated:
-        from areabench.plugins.trust import unevaluated_text
-
         text = unevaluated_text(status.unevaluated, output, experiment_in(output))
         print(f"areabench: {output}: {text}", file=sys.stderr)
     return exit_code(status)

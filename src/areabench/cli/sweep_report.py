@@ -33,7 +33,9 @@ def print_plans(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Sw
         check_contents(folder, plan, options.transport)
         found = look_into(folder, plan, force=options.force)
         passes = group_passes(found.pending)
-        in_passes = f" in {len(passes):,} passes" if options.transport != MPI else ""
+        in_passes = ""
+        if options.transport != MPI:
+            in_passes = f" in {len(passes):,} passes"
         steps = sum(expected_steps(task.experiment) for task in found.pending)
         print(
             f"{folder}: {counted(found.runs, 'run')}: {found.done:,} done, {len(found.pending):,} pending{in_passes}, "

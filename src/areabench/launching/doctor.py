@@ -314,12 +314,15 @@ def check_sleep() -> Finding:
 
 def check_cache(cache: Path) -> Finding:
     """Whether data sets can be unpacked, and whether MNIST is."""
-    is_there = image_folder(cache, MNIST).is_dir()
-    held = "MNIST is unpacked" if is_there else "MNIST is not unpacked yet"
-    if problem := _unwritable(_existing(cache)):
-        found = _warn if is_there else _fail
-        return found(f"{cache}: {problem}; {held}", "set AREABENCH_CACHE to a writable folder")
-    return _ok(f"{cache}: writable, {held}")
+    problem = _unwritable(_existing(cache))
+    remedy = "set AREABENCH_CACHE to a writable folder"
+    if image_folder(cache, MNIST).is_dir():
+        if problem:
+            return _warn(f"{cache}: {problem}; MNIST is unpacked", remedy)
+        return _ok(f"{cache}: writable, MNIST is unpacked")
+    if problem:
+        return _fail(f"{cache}: {problem}; MNIST is not unpacked yet", remedy)
+    return _ok(f"{cache}: writable, MNIST is not unpacked yet")
 
 
 def check_hdf5(runs: Path) -> Finding:
@@ -341,7 +344,9 @@ def check_hdf5(runs: Path) -> Finding:
     finally:
         path.unlink(missing_ok=True)
     text = f"{versions}, a file written and read in {runs}"
-    return _ok(text) if same else _fail(text, "what is read is not what was written")
+    if not same:
+        return _fail(text, "what is read is not what was written")
+    return _ok(text)
 
 
 def check_disc(runs: Path) -> Finding:
@@ -350,8 +355,10 @@ def check_disc(runs: Path) -> Finding:
     text = f"{_size(free)} free for {runs}"
     if free >= _FEW_BYTES:
         return _ok(text)
-    found = _warn if free >= _LEAST_BYTES else _fail
-    return found(text, "make room, choose another folder with --output, or keep fewer snapshots")
+    remedy = "make room, choose another folder with --output, or keep fewer snapshots"
+    if free >= _LEAST_BYTES:
+        return _warn(text, remedy)
+    return _fail(text, remedy)
 
 
 def check_memory(ranks: int) -> Finding:
@@ -390,10 +397,11 @@ def check_open_files(ranks: int) -> Finding:
     if trouble:
         return _fail(trouble, remedy)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    text = "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,} allowed"
-    if resource.RLIM_INFINITY != limit < _FEW_FILES:
-        return _warn(f"{text}: enough for {ranks} ranks", "`ulimit -n 1024`, for more ranks")
-    return _ok(text)
+    if limit == resource.RLIM_INFINITY:
+        return _ok("no limit")
+    if limit < _FEW_FILES:
+        return _warn(f"{limit:,} allowed: enough for {ranks} ranks", "`ulimit -n 1024`, for more ranks")
+    return _ok(f"{limit:,} allowed")
 
 
 def check_home(home: str, *, given: bool) -> Finding:
@@ -419,7 +427,9 @@ def _unwritable(folder: Path) -> str:
 
 
 def _size(count: float) -> str:
-    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
+    if count >= 1e9:
+        return f"{count / 1e9:.3g} GB"
+    return f"{count / 1e6:.3g} MB"
 
 
 def run_limited(

@@ -30,8 +30,11 @@ def _loaded_library() -> str:
     """The file of the MPI library in this process; empty where the system does not list them."""
     import psutil
 
-    files = [each.path for each in psutil.Process().memory_maps()] if psutil.LINUX else []
-    return next((file for file in files if Path(file).name.startswith(("libmpi.", "libmpich."))), "")
+    if psutil.LINUX:
+        for each in psutil.Process().memory_maps():
+            if Path(each.path).name.startswith(("libmpi.", "libmpich.")):
+                return str(each.path)
+    return ""
 
 
 def message() -> dict[str, int | float | str]:
@@ -46,7 +49,8 @@ def message() -> dict[str, int | float | str]:
 
 def _exchange(world: World) -> float:
     """Send a message to the other rank and back, many times; half the median time, in microseconds."""
-    other, times_s = 1 - world.rank, [time.perf_counter()]
+    other = 1 - world.rank
+    times_s = [time.perf_counter()]
     for number in range(_ROUNDS):
         if world.rank == 0:
             world.comm.send(number, dest=other, tag=_TAG)

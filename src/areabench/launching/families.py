@@ -62,13 +62,17 @@ def family_in(text: str) -> Family | None:
 def version_in(text: str) -> str:
     """The first version number in the version text of a library or a launcher; empty where there is none."""
     found = re.search(r"\d+(\.\d+)+", text)
-    return found.group() if found else ""
+    if found is None:
+        return ""
+    return found.group()
 
 
 def mpi4py_folder() -> Path | None:
     """Where mpi4py is installed; it is not imported, which would start MPI."""
     found = find_spec("mpi4py")
-    return Path(found.origin).parent if found and found.origin else None
+    if found is None or found.origin is None:
+        return None
+    return Path(found.origin).parent
 
 
 def is_wheel(folder: Path) -> bool:
@@ -86,7 +90,9 @@ def mpi4py_family() -> Family | None:
     else:  # an extension built from source asks the loader for its library
         content = b"".join(extension.read_bytes() for extension in folder.glob("MPI.*.so"))
         found = [name for name in _LIBRARIES if name.encode() in content]
-    return _LIBRARIES[found[0]] if found else None
+    if not found:
+        return None
+    return _LIBRARIES[found[0]]
 
 
 @dataclass(frozen=True)
@@ -115,8 +121,10 @@ def started_by(environment: Mapping[str, str]) -> StartedBy | None:
         ranks = environment.get(size, "")
         if ranks.isdecimal() and int(ranks) > 1:
             number = environment.get(rank, "")
+            if not number.isdecimal():
+                number = "0"
             tolerant = environment.get(_FAULT_TOLERANT, "").lower() in ("1", "true", "yes", "on", "enabled")
-            return StartedBy(launcher, family, size, int(ranks), int(number) if number.isdecimal() else 0, tolerant)
+            return StartedBy(launcher, family, size, int(ranks), int(number), tolerant)
     return None
 
 

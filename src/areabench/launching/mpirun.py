@@ -55,8 +55,10 @@ class Launcher:
         return self.family == Family.OPEN_MPI and major.isdecimal() and int(major) >= _FIRST_WITH_ULFM
 
     def __str__(self) -> str:
-        what = f"{self.family} {version_in(self.says)}" if self.family else " ".join(self.says.split()[:2])
-        return f"{self.path} ({what.strip() or 'version not known'})"
+        what = " ".join(self.says.split()[:2])
+        if self.family is not None:
+            what = f"{self.family} {version_in(self.says)}".strip()
+        return f"{self.path} ({what or 'version not known'})"
 
 
 def right_launcher() -> str:

@@ -44,9 +44,13 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     except SharedFailure as failure:
         report(REPORTED)
         if world.rank == 0:
-            where = f"rank {failure.failure.rank}: " if failure.failure.rank else ""
-            print(f"areabench: {where}{failure.failure.message}", file=sys.stderr, flush=True)
-        return _end(world, 2 if failure.failure.user_error else 1, started)
+            told = failure.failure.message
+            if failure.failure.rank:
+                told = f"rank {failure.failure.rank}: {told}"
+            print(f"areabench: {told}", file=sys.stderr, flush=True)
+        if failure.failure.user_error:
+            return _end(world, 2, started)
+        return _end(world, 1, started)
     except ServerGone as error:  # every rank finds it by itself, and one of them reports it
         if world.rank == min(set(range(world.size)) - {0, *world.lost()}):
             print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
@@ -68,7 +72,8 @@ def _start(started: StartedBy | None, report: Callable[[str], None]) -> World:
     """Start MPI; returns when all ranks have met."""
     refuse_foreign_launcher(started, mpi4py_family())
     with StartLimit(started) as limit:
-        report(rank_step(started.rank if started is not None else 0))
+        rank = 0 if started is None else started.rank
+        report(rank_step(rank))
         try:
             with lengthened_sleep():  # Open MPI sleeps for 100 µs at a time until the last of the ranks is here
                 from areabench.transports.world import World
@@ -92,7 +97,10 @@ def _end(world: World, code: int, started: StartedBy | None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    _end_after(END_LIMIT_S if world.fault_tolerant else 0, started)  # a rank may be lost even now
+    limit_s = 0
+    if world.fault_tolerant:  # a rank may be lost even now
+        limit_s = END_LIMIT_S
+    _end_after(limit_s, started)
     return code
 
 
@@ -121,7 +129,8 @@ class StartLimit:
     def __enter__(self) -> StartLimit:
         if self._started is not None:
             read_end, self._pipe = os.pipe()
-            rank_process, self._child = os.getpid(), os.fork()
+            rank_process = os.getpid()
+            self._child = os.fork()
             if not self._child:
                 os.close(self._pipe)
                 _keep_time(read_end, rank_process, self._started)
@@ -146,7 +155,9 @@ def _keep_time(pipe: int, rank_process: int, started: StartedBy) -> None:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the keyboard's goes to the rank too
         waits_for = "in MPI_Init"
-        end_s = time.monotonic() + START_LIMIT_S + (_LATER_S if started.rank else 0)
+        end_s = time.monotonic() + START_LIMIT_S
+        if started.rank:
+            end_s += _LATER_S
         while select.select([pipe], [], [], max(0.0, end_s - time.monotonic()))[0]:
             if not os.read(pipe, 1):
                 os._exit(0)

@@ -53,9 +53,10 @@ def launch_run(
     output = options.output_for(experiment)
     refuse_existing(output, force=options.force)  # before mpirun starts, which adds pages to every error
     refuse_busy(output)
-    forced = ["--force"] if options.force else []
-    changed = [word for each in overrides for word in ("--set", each)]
-    words = ["run", str(file), "--output", str(output), *forced, *changed]
+    words = ["run", str(file), "--output", str(output)]
+    if options.force:
+        words.append("--force")
+    words += [word for each in overrides for word in ("--set", each)]
     return _start_ranks(words, ranks, replace(options, output=output), tolerance, quiet=quiet)
 
 
@@ -96,17 +97,25 @@ def _start_ranks(
 
     output = options.output
     assert output is not None
-    here = not any(variable in os.environ for variable in ALLOCATIONS)
-    show = shower_of(options.progress) if options.progress in SHOWN_LIVE else None
+    words = [*arguments, *(word for each in options.observers for word in ("--observe", description_of(each)))]
+    show = None
+    if options.progress in SHOWN_LIVE:
+        # mpirun passes on whole lines only: rank 0 marks its lines, and this process draws them as one bar.
+        show = shower_of(options.progress)
+        words += ["--progress", "marked"]
+    else:
+        words += ["--progress", "never"]
+    words += ["--checkpoint-every", f"{options.checkpoint_s or 0:g}"]
     before = file_stamp(output)
-    observed = [word for each in options.observers for word in ("--observe", description_of(each))]
-    passed = ["--progress", "marked" if show else "never", "--checkpoint-every", f"{options.checkpoint_s or 0:g}"]
-    command = mpirun_command(ranks, [*arguments, *observed, *passed], tolerance)
-    if here:
+    command = mpirun_command(ranks, words, tolerance)
+    watched = 0
+    # Within a job mpirun may take other machines too, whose ranks cannot be seen from here.
+    if not any(variable in os.environ for variable in ALLOCATIONS):
         check_machine(ranks, os.environ)
+        watched = ranks
     with without_signals():  # a signal that comes while the file is marked must not keep us from it
         try:
-            ending = supervise(command, show=show, ranks=ranks if here else 0, quiet=quiet)
+            ending = supervise(command, show=show, ranks=watched, quiet=quiet)
         except OSError as error:
             raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
         return code_of_launch(output, before, ending, trusted="--with-ft" not in command)
@@ -147,7 +156,9 @@ def _code_without_run(ending: LauncherExit, *, trusted: bool) -> int:
     """The exit code of a launch that has recorded nothing."""
     if ending.signal:
         say(f"{signal.Signals(ending.signal).name} came before the run began; nothing was recorded: start it again")
-        return 130 if ending.signal == signal.SIGINT else 4
+        if ending.signal == signal.SIGINT:
+            return 130
+        return 4
     if ending.code < 0 or ending.reason:
         say(_reason_of(ending))
         return 1
