@@ -98,7 +98,8 @@ def aced(clients: int, step_size: Any, max_delay: int) -> Method:
         total = state.total - state.table[entries].sum(axis=0)
         return state._replace(total=total, size=state.size - len(entries))
 
-    def aggregate(state: AcedState) -> Step:  # x_s <- x_s - gamma · mean of the entries that count
+    def aggregate(state: AcedState) -> Step:
+        # x_s <- x_s - gamma · mean of the entries that count
         old = np.flatnonzero((state.since != _NO_ENTRY) & (state.since < state.steps - max_delay))
         if len(old):
             state = drop(state, old)

@@ -96,13 +96,16 @@ def area(clients: int, trains_first: bool = True) -> Method:
     def report(memory: Vector, work: Work) -> Report:
         return Report(work.local - memory, work.local)  # send m_i = x_i^M - y_i, then y_i <- x_i^M
 
-    def start(model: Vector) -> Step:  # Algorithm 1, initialization: u = 0, broadcast x_{s,0}
+    def start(model: Vector) -> Step:
+        # Algorithm 1, initialization: u = 0, broadcast x_{s,0}
         return Step(AreaState(model, Buffer(), clients), tuple(range(clients)))
 
-    def receive(state: AreaState, arrival: Arrival) -> Step:  # u <- u + m_i/n; x_s goes back to client i
+    def receive(state: AreaState, arrival: Arrival) -> Step:
+        # u <- u + m_i/n; x_s goes back to client i
         return Step(AreaState(state.model, state.buffer.add(arrival.payload), state.clients), (arrival.client,))
 
-    def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
+    def aggregate(state: AreaState) -> Step:
+        # x_s <- x_s + u, u <- 0
         u = state.aggregator
         return Step(AreaState(np.add(state.model, u, out=u), Buffer(), state.clients))
 

@@ -200,7 +200,8 @@ def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None,
             state = state._replace(assigned=assigned._replace(busy=busy))
         return Step(*assign(state, 1))
 
-    def aggregate(state: AsyncSgdState) -> Step:  # x <- x - share · (x^b - x_i)
+    def aggregate(state: AsyncSgdState) -> Step:
+        # x <- x - share · (x^b - x_i)
         assert state.following is not None
         return Step(state._replace(model=state.following, following=None))
 

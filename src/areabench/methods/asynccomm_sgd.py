@@ -48,7 +48,8 @@ class CommState(NamedTuple):
 def asynccomm_sgd(clients: int) -> Method:
     """AsyncCommSGD with `clients` clients."""
 
-    def report(_memory: None, work: Work) -> Report:  # x_i - x^b
+    def report(_memory: None, work: Work) -> Report:
+        # x_i - x^b
         return Report(work.local - work.model, memory=None)
 
     def start(model: Vector) -> Step:
@@ -57,7 +58,8 @@ def asynccomm_sgd(clients: int) -> Method:
     def receive(state: CommState, arrival: Arrival) -> Step:
         return Step(CommState(state.model, arrival.payload.copy()), (arrival.client,))
 
-    def aggregate(state: CommState) -> Step:  # x <- x + (x_i - x^b)/n, from which the client continues
+    def aggregate(state: CommState) -> Step:
+        # x <- x + (x_i - x^b)/n, from which the client continues
         assert state.progress is not None
         return Step(CommState(state.model + state.progress / clients))
 

@@ -70,7 +70,8 @@ def asyncfeded(clients: int, settings: AsyncFedEd) -> Method:
     def start(model: Vector) -> Step:
         return Step(MixingState(model, None), tuple(range(clients)))
 
-    def receive(state: MixingState, arrival: Arrival) -> Step:  # x_s <- x_s - lambda/(gamma + epsilon) · D_i
+    def receive(state: MixingState, arrival: Arrival) -> Step:
+        # x_s <- x_s - lambda/(gamma + epsilon) · D_i
         length = float(np.linalg.norm(arrival.payload))
         steps = arrival.local_steps
         if not length:  # the update is nothing, and gamma not defined

@@ -60,7 +60,8 @@ class CacheState(NamedTuple):
 def ca2fl(clients: int, server_step_size: float) -> Method:
     """CA2FL with `clients` clients and the server step size eta."""
 
-    def report(memory: Vector, work: Work) -> Report:  # send d_i - h_i, then h_i <- d_i
+    def report(memory: Vector, work: Work) -> Report:
+        # send d_i - h_i, then h_i <- d_i
         update = work.local - work.model
         return Report(update - memory, update)
 
@@ -70,7 +71,8 @@ def ca2fl(clients: int, server_step_size: float) -> Method:
     def receive(state: CacheState, arrival: Arrival) -> Step:
         return Step(state._replace(buffer=state.buffer.add(arrival.payload)), (arrival.client,))
 
-    def aggregate(state: CacheState) -> Step:  # x_s <- x_s + eta (h + mean of the buffer), h <- h + sum/n
+    def aggregate(state: CacheState) -> Step:
+        # x_s <- x_s + eta (h + mean of the buffer), h <- h + sum/n
         model, cached, buffer, count = state
         if buffer.total is None:
             return Step(state)

@@ -90,10 +90,12 @@ _TIE = 1e-9  # relative: a step that ends at the moment of a contact counts
 def favas(contacts: Contacts, expected_steps: Sequence[float]) -> Method:
     """FAVAS with these contacts, and with alpha_i, the mean number of local steps between two contacts of client i."""
 
-    def report(_memory: None, work: Work) -> Report:  # w - w_init
+    def report(_memory: None, work: Work) -> Report:
+        # w - w_init
         return Report(work.local - work.start, memory=None)
 
-    def taken(arrival: Arrival) -> Vector:  # w_init + (w - w_init)/alpha_i
+    def taken(arrival: Arrival) -> Vector:
+        # w_init + (w - w_init)/alpha_i
         return arrival.model + arrival.payload / expected_steps[arrival.client]
 
     return contact_rounds("favas", contacts, remember_nothing, report, taken)

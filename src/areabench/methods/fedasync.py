@@ -90,7 +90,8 @@ def fedasync(clients: int, mixing: float, scale: Callable[[int], float]) -> Meth
     def start(model: Vector) -> Step:
         return Step(MixingState(model, None), tuple(range(clients)))
 
-    def receive(state: MixingState, arrival: Arrival) -> Step:  # x_s <- (1 - a_t) x_s + a_t x_i, a_t = a · s(tau)
+    def receive(state: MixingState, arrival: Arrival) -> Step:
+        # x_s <- (1 - a_t) x_s + a_t x_i, a_t = a · s(tau)
         weight = mixing * scale(arrival.staleness)
         mixed = (1 - weight) * state.model + weight * arrival.payload
         return Step(MixingState(state.model, mixed), (arrival.client,))

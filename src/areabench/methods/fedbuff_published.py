@@ -102,7 +102,8 @@ def fedbuff_published(clients: int, concurrency: int, server_step_size: float, s
         """A place among the free clients, all alike."""
         return int(stream(seed, Purpose.SELECTION, state.draws).integers(free)) if free > 1 else 0
 
-    def aggregate(state: PublishedState) -> Step:  # x_s <- x_s - eta · (sum of the scaled updates)/K
+    def aggregate(state: PublishedState) -> Step:
+        # x_s <- x_s - eta · (sum of the scaled updates)/K
         if state.buffer.size == 0:
             return Step(state)
         model = state.model - server_step_size * state.buffer.mean()

@@ -97,7 +97,8 @@ def fedfix(weights: NDArray[np.float64], server_step_size: float) -> Method:
         weighted = float(weights[arrival.client]) * arrival.payload
         return Step(FedFixState(state.model, state.buffer.add(weighted), (*state.waiting, arrival.client)))
 
-    def aggregate(state: FedFixState) -> Step:  # x_s <- x_s - eta · sum of d_i D_i, which goes to those that waited
+    def aggregate(state: FedFixState) -> Step:
+        # x_s <- x_s - eta · sum of d_i D_i, which goes to those that waited
         if state.buffer.total is None:
             return Step(state)
         model = state.model - server_step_size * state.buffer.total

@@ -67,7 +67,8 @@ def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) ->
         buffer = state.buffer.add(weight * arrival.payload)
         return Step(StaleWeightState(state.model, buffer, state.weight + weight, staleness, updates), (client,))
 
-    def aggregate(state: StaleWeightState) -> Step:  # x_s <- x_s - eta · weighted mean of the buffer
+    def aggregate(state: StaleWeightState) -> Step:
+        # x_s <- x_s - eta · weighted mean of the buffer
         total = state.buffer.total
         if total is None or not state.weight:  # nothing arrived, or nothing that weighs anything
             return Step(state._replace(buffer=Buffer()))

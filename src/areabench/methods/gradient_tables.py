@@ -175,11 +175,13 @@ def gradient_table(name: str, clients: int, server_step_size: Any, *, every_arri
     def start(model: Vector) -> Step:
         return Step(TableState(model, ClientMean.begin(model, clients)), tuple(range(clients)))
 
-    def receive(state: TableState, arrival: Arrival) -> Step:  # sum <- sum + (G - G_old)
+    def receive(state: TableState, arrival: Arrival) -> Step:
+        # sum <- sum + (G - G_old)
         gradients = state.gradients.add(arrival.client, arrival.payload)
         return Step(TableState(state.model, gradients, state.pending + 1), (arrival.client,))
 
-    def aggregate(state: TableState) -> Step:  # x_s <- x_s - eta · sum/n
+    def aggregate(state: TableState) -> Step:
+        # x_s <- x_s - eta · sum/n
         if state.gradients.awaited:
             return Step(state, stepped=False)
         return Step(TableState(state.model - server_step_size * state.gradients.mean(), state.gradients))

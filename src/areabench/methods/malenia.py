@@ -77,7 +77,8 @@ def malenia(clients: int, batch: float) -> Method:
     def left(state: MaleniaState) -> list[int]:
         return [client for client in range(clients) if client not in state.lost]
 
-    def aggregate(state: MaleniaState) -> Step:  # x <- x - gamma · (1/n) Σ (1/B_i) Σ_j g_ij
+    def aggregate(state: MaleniaState) -> Step:
+        # x <- x - gamma · (1/n) Σ (1/B_i) Σ_j g_ij
         numbers = left(state)
         total = np.zeros_like(state.model)
         for client in numbers:

@@ -49,18 +49,21 @@ class MifaState(NamedTuple):
 def mifa(clients: int, server_step_size: float) -> Method:
     """MIFA with `clients` clients and the server step size eta; the first round ends when all have answered."""
 
-    def report(memory: Vector, work: Work) -> Report:  # send D_i - its last one
+    def report(memory: Vector, work: Work) -> Report:
+        # send D_i - its last one
         update = work.model - work.local
         return Report(update - memory, update)
 
     def start(model: Vector) -> Step:
         return Step(MifaState(model, ClientMean.begin(model, clients)), tuple(range(clients)))
 
-    def receive(state: MifaState, arrival: Arrival) -> Step:  # the client is free until the next round
+    def receive(state: MifaState, arrival: Arrival) -> Step:
+        # the client is free until the next round
         updates = state.updates.add(arrival.client, arrival.payload)
         return Step(MifaState(state.model, updates, (*state.answered, arrival.client)))
 
-    def aggregate(state: MifaState) -> Step:  # x_s <- x_s - eta · sum/n; all free clients work from there
+    def aggregate(state: MifaState) -> Step:
+        # x_s <- x_s - eta · sum/n; all free clients work from there
         if state.updates.awaited:
             return Step(state, stepped=False)
         return Step(MifaState(state.model - server_step_size * state.updates.mean(), state.updates), state.answered)

@@ -57,10 +57,12 @@ def quafl(contacts: Contacts) -> Method:
     """QuAFL with these contacts; s is `contacts.per_round`."""
     shares = contacts.per_round + 1
 
-    def begin(memory: Vector, model: Vector, _attached: Any) -> Vector:  # X_i = X/(s+1) + s/(s+1) Y_i
+    def begin(memory: Vector, model: Vector, _attached: Any) -> Vector:
+        # X_i = X/(s+1) + s/(s+1) Y_i
         return memory + (model - memory) / shares
 
-    def report(_memory: Vector, work: Work) -> Report:  # Y_i, which is also remembered
+    def report(_memory: Vector, work: Work) -> Report:
+        # Y_i, which is also remembered
         return Report(work.local, work.local)
 
     def taken(arrival: Arrival) -> Vector:

@@ -64,7 +64,8 @@ def rennala(clients: int, batch: int) -> Method:
         fresh = arrival.staleness == 0
         return Step(state._replace(buffer=state.buffer.add(arrival.payload)) if fresh else state, (arrival.client,))
 
-    def aggregate(state: BufferedState) -> Step:  # x <- x - gamma · mean of the S gradients
+    def aggregate(state: BufferedState) -> Step:
+        # x <- x - gamma · mean of the S gradients
         return Step(BufferedState(state.model - state.buffer.mean(), Buffer()))
 
     def due(state: BufferedState) -> bool:

@@ -109,7 +109,8 @@ def ringleader(clients: int) -> Method:
         awaited = without(state.awaited, client)
         return Step(state._replace(awaited=awaited, counts=with_entry(state.counts, client, 0), due=True), (client,))
 
-    def aggregate(state: RingleaderState) -> Step:  # x <- x - gamma · (1/n) Σ mean of client i's gradients
+    def aggregate(state: RingleaderState) -> Step:
+        # x <- x - gamma · (1/n) Σ mean of client i's gradients
         state = state._replace(model=state.model - state.total / state.entries, due=False)
         return Step(state if state.awaited else next_round(state))
 

@@ -104,7 +104,8 @@ def ringmaster(clients: int, max_delay: int, stops: bool) -> Method:
         version = state.version + (not late)  # that the reply carries
         return Step(state._replace(following=following, orders=put(state, arrival.client, version)), (arrival.client,))
 
-    def aggregate(state: RingmasterState) -> Step:  # x <- x - gamma g; those who became late start again from it
+    def aggregate(state: RingmasterState) -> Step:
+        # x <- x - gamma g; those who became late start again from it
         version = state.version + 1
         late = tuple(client for client, order in enumerate(state.orders) if version - order >= max_delay)
         orders = tuple(version if version - order >= max_delay else order for order in state.orders)

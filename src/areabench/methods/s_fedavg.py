@@ -86,7 +86,8 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         drawn = draw(0)
         return Step(RoundState(model, Buffer(), round=0, drawn=drawn, awaited=len(drawn)), drawn)
 
-    def receive(state: RoundState, arrival: Arrival) -> Step:  # no client gets an order until the round is full
+    def receive(state: RoundState, arrival: Arrival) -> Step:
+        # no client gets an order until the round is full
         return Step(state._replace(buffer=state.buffer.add(arrival.payload), awaited=state.awaited - 1))
 
     def aggregate(state: RoundState) -> Step:

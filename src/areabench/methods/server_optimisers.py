@@ -183,7 +183,8 @@ def averaged_along(
         oldest = max(state.oldest, arrival.staleness)
         return Step(OptimiserState(state.model, buffer, oldest, state.moments), (arrival.client,))
 
-    def aggregate(state: OptimiserState) -> Step:  # x_s <- x_s - eta · direction
+    def aggregate(state: OptimiserState) -> Step:
+        # x_s <- x_s - eta · direction
         if state.buffer.size == 0:
             return Step(state)
         moments, along = direction(state.moments, state.buffer.mean())

@@ -24,6 +24,11 @@ DRY_RUN = "failed in a dry run"
 CONTRACT = "see docs/extending.md"
 
 
+def arguments_of(part: OwnPart) -> dict[str, Any]:
+    """The settings of a part as the function gets them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in part.settings.items()}
+
+
 def record_of(part: OwnPart) -> Any:
     """The user's own settings record that a section names, made of the section's settings; None for a function.
 
@@ -34,7 +39,7 @@ def record_of(part: OwnPart) -> Any:
         return None
     if not is_dataclass(found):
         refuse(part, "is a class that is no dataclass", "put @dataclass(frozen=True, kw_only=True) before it")
-    table = {name: list(value) if isinstance(value, tuple) else value for name, value in part.settings.items()}
+    table = arguments_of(part)
     shared = {item.name for item in fields(found)} & {"step_size", "per"}  # keys of the section itself
     table |= {name: getattr(part, name) for name in shared if hasattr(part, name)}
     return read_record(found, table, Location(part.name, (), f"{part.section}.settings"))
@@ -47,7 +52,7 @@ def caller(part: OwnPart, missing: Collection[str] = ()) -> Callable[..., Any]:
 
     def called(**given: Any) -> Any:
         wanted = {name: value for name, value in given.items() if name in parameters or _takes_all(parameters)}
-        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in part.settings.items()}
+        settings = arguments_of(part)
         with blaming(part):
             return function(**wanted, **settings)
 
