@@ -68,14 +68,21 @@ def test_without_an_event_log_it_is_simulated_again() -> None:
     assert main(["replay", "own.h5", *TRUST]) == 0
 
 
-def test_it_is_stopped_and_resumed(stop_at: Callable[[int], None]) -> None:
-    assert main(["simulate", str(OWN / "own.toml"), *SHORT, "-o", "whole.h5"]) == 0
-    stop_at(50)
-    assert main(["simulate", str(OWN / "own.toml"), *SHORT, "-o", "cut.h5"]) == 4
+def assert_resumes(stop_at: Callable[[int], None], stop: int, path: Path, *words: str) -> None:
+    """A run that is stopped at an event continues as one that was not, if its module is trusted; and replays."""
+    trust = ["--trust-module", str(next(path.parent.glob("*.py")))]
+    assert main(["simulate", str(path), *words, "-o", "whole.h5"]) == 0
+    stop_at(stop)
+    assert main(["simulate", str(path), *words, "-o", "cut.h5"]) == 4
     stop_at(10**9)
-    assert main(["resume", "cut.h5"]) == 2  # without --trust-module
-    assert main(["resume", "cut.h5", *TRUST]) == 0
+    assert main(["resume", "cut.h5"]) == 2
+    assert main(["resume", "cut.h5", *trust]) == 0
     assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
+    assert main(["replay", "cut.h5", *trust]) == 0
+
+
+def test_it_is_stopped_and_resumed(stop_at: Callable[[int], None]) -> None:
+    assert_resumes(stop_at, 50, OWN / "own.toml", *SHORT)
 
 
 def test_a_state_of_all_that_a_checkpoint_holds(stop_at: Callable[[int], None], tmp_path: Path) -> None:
@@ -83,26 +90,12 @@ def test_a_state_of_all_that_a_checkpoint_holds(stop_at: Callable[[int], None], 
     norms, table = "(*state.norms, float(state.model[0]))", "np.outer(state.model, state.model)"
     model = "state.model + gain * state.share * state.buffer.mean() + 0.01 * sum(state.norms) / (1 + state.steps)"
     after = f"State({model}, Buffer(), {norms}, state.steps + 1, state.share / 1.1, {table})"
-    path = write(tmp_path / "there", "method", fields=fields, after=after)
-    assert main(["simulate", str(path), "-o", "whole.h5"]) == 0
-    stop_at(13)
-    assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
-    stop_at(10**9)
-    assert main(["resume", "cut.h5", "--trust-module", str(path.parent / "mine.py")]) == 0
-    assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
+    assert_resumes(stop_at, 13, write(tmp_path / "there", "method", fields=fields, after=after))
 
 
 def test_a_number_that_changes_its_type_is_resumed_as_it_was(stop_at: Callable[[int], None], tmp_path: Path) -> None:
     after = "State(state.model + gain * state.buffer.mean() + state.share, share=0.75 - state.share / 2)"
-    path = write(tmp_path / "there", "method", fields="share: float = 0", after=after)
-    assert main(["simulate", str(path), "-o", "whole.h5"]) == 0
-    stop_at(13)
-    assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
-    stop_at(10**9)
-    trust = ["--trust-module", str(path.parent / "mine.py")]
-    assert main(["resume", "cut.h5", *trust]) == 0
-    assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
-    assert main(["replay", "cut.h5", *trust]) == 0
+    assert_resumes(stop_at, 13, write(tmp_path / "there", "method", fields="share: float = 0", after=after))
 
 
 def test_the_printed_command_to_continue_works(

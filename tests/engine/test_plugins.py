@@ -208,13 +208,6 @@ def test_a_sweep_says_which_runs_cannot_be_made(tmp_path: Path, capsys: pytest.C
     assert not list(Path().iterdir())
 
 
-def test_checking_an_experiment_tries_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "there", "method", "{beta = 0.5}")
-    (path.parent / "mine.py").write_text("raise RuntimeError\n")
-    assert main(["check", str(path)]) == 2
-    assert "importing 'mine' failed (RuntimeError: at mine.py, line 1)" in capsys.readouterr().err
-
-
 def test_sources_are_what_they_seem() -> None:
     assert 'Dataset("mine", features, labels, features, labels, 3, 0.1)' in source("data")
     assert experiment("delays").endswith('[delays]\nname = "mine:make"\nsettings = {}\n')
