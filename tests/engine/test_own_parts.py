@@ -263,7 +263,7 @@ def test_user_delays_can_be_skipped(shape: float, rate: float, seed: int, rounds
         OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[attr-defined]  # fmt: skip
     rates = np.full(2, rate)
     delays = Delays(settings, rates, seed)
-    delays.skip(1, rounds)
+    delays.skip_rounds(1, rounds, 0)
     assert delays.next_s(1) == next(
         islice(settings.opened()(1, rate, Streams(seed, Purpose.DELAYS, 2).open, ()), rounds, None)
     )

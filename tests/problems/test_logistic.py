@@ -154,15 +154,6 @@ def test_lanes_that_lack_a_model_are_refused() -> None:
             problem().local(0).descend_lanes(models, SIZES[:2])
 
 
-def test_lanes_skip_local_steps() -> None:
-    logreg = problem(local_steps=3)
-    late, whole = logreg.local(0), logreg.local(0)
-    late.skip(3)
-    whole.descend_lanes([stacked()], SIZES)
-    second = whole.descend_lanes([stacked()], SIZES).copy()
-    np.testing.assert_array_equal(late.descend_lanes([stacked()], SIZES), second)
-
-
 # ---------------------------------------------------------------------------------------------------- features
 
 

@@ -12,15 +12,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from areabench.settings.keys import key
 from areabench.streams import Purpose, Streams, stream
+from areabench.timing.rates import Rates
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Clients
 
-Rates = NDArray[np.float64]  # updates per second, shape (clients,)
 Traces = Sequence["array[float]"]  # the delays of each client, where they are known
 
 PER = "what a delay is for: a round, or each local step of it; rates are then local steps per second"
@@ -102,16 +101,11 @@ class Delays:
     a million clients most of which have begun one round. A function of the user's own is called once per client.
     """
 
-    def __init__(
-        self,
-        settings: DelaySettings,
-        rates: NDArray[np.float64],
-        seed: int,
-    ) -> None:
+    def __init__(self, settings: DelaySettings, rates: Rates, seed: int) -> None:
         self._settings = settings
         self._rates = rates
         self._traces = settings.traces(len(rates))
-        self._open_durations = settings.opened()
+        self._open = settings.opened()
         self.per_step = settings.per == "step"
         self._streams = Streams(seed, Purpose.DELAYS, len(rates))
         self._durations: dict[int, Iterator[float]] = {}
@@ -133,19 +127,23 @@ class Delays:
         """
         begun_s = self._passed_s.get(client, 0.0)
         duration_s = self.next_s(client)
-        ended_s = self._passed_s[client] = begun_s + duration_s
+        ended_s = begun_s + duration_s
+        self._passed_s[client] = ended_s
         return RoundTime(duration_s, min(int(ended_s / tick_s) - int(begun_s / tick_s), most))
 
     def skip_rounds(self, client: int, rounds: int, local_steps: int) -> None:
         """Skip this number of the client's rounds, which had this number of local steps together."""
-        self.skip(client, local_steps if self.per_step else rounds)
+        passed_s = self._passed_s.get(client, 0.0)
+        for _ in range(local_steps if self.per_step else rounds):
+            passed_s += self.next_s(client)
+        self._passed_s[client] = passed_s
 
     def next_s(self, client: int) -> float:
         """The client's next duration, in seconds."""
         durations = self._durations.get(client)
         if durations is None:
             # Of a client that begins its second round, the first duration is drawn once more and left out.
-            durations = self._open(client)
+            durations = self._open(client, float(self._rates[client]), self._streams.open, self._traces)
             if self._begun[client]:
                 next(durations)
             elif not self._settings.opened_once:
@@ -153,14 +151,3 @@ class Delays:
                 return next(durations)
             self._durations[client] = durations
         return next(durations)
-
-    def skip(self, client: int, count: int) -> None:
-        """Skip this number of the client's durations."""
-        passed_s = self._passed_s.get(client, 0.0)
-        for _ in range(count):
-            passed_s += self.next_s(client)
-        self._passed_s[client] = passed_s
-
-    def _open(self, client: int) -> Iterator[float]:
-        """All durations of a client, from its first round on."""
-        return self._open_durations(client, float(self._rates[client]), self._streams.open, self._traces)

@@ -8,7 +8,8 @@ from itertools import repeat
 
 import numpy as np
 
-from areabench.timing.delays import DelaySettings, Generators, Rates, Traces
+from areabench.timing.delays import DelaySettings, Generators, Traces
+from areabench.timing.rates import Rates
 
 
 @dataclass(frozen=True, kw_only=True)

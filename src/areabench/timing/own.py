@@ -14,7 +14,8 @@ from areabench.errors import RunFailure
 from areabench.plugins.call import blaming, caller, record_of, refuse
 from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 from areabench.streams import Purpose, Streams
-from areabench.timing.delays import DelaySettings, Durations, Generators, Rates, Traces
+from areabench.timing.delays import DelaySettings, Durations, Generators, Traces
+from areabench.timing.rates import Rates
 
 _TRIED_DELAYS = 16  # of each of the first clients, before a run
 _TRIED_CLIENTS = 4

@@ -12,7 +12,7 @@ from areabench.errors import UserError
 from areabench.settings.keys import key
 from areabench.streams import Purpose, stream
 
-Rates = NDArray[np.float64]
+Rates = NDArray[np.float64]  # updates per second, shape (clients,)
 
 # In 1/s; beyond these limits a duration overflows or is 0.
 _RATE_MIN = 1e-300

@@ -13,7 +13,8 @@ import numpy as np
 
 from areabench.errors import UserError
 from areabench.settings.keys import key
-from areabench.timing.delays import DelaySettings, Generators, Rates, Traces
+from areabench.timing.delays import DelaySettings, Generators, Traces
+from areabench.timing.rates import Rates
 
 _HEADER = ["client", "delay_s"]
 
