@@ -32,6 +32,13 @@ def is_sparse(features: Any) -> bool:
     return hasattr(features, "indptr")
 
 
+def arrays_of(features: Any) -> tuple[NDArray[Any], ...]:
+    """The arrays that features are kept in."""
+    if is_sparse(features):
+        return features.data, features.indices, features.indptr
+    return (features,)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Samples as raw features, often bytes; the input of a model is `features * scale`."""
@@ -50,7 +57,7 @@ class Dataset:
         found = hashlib.sha256(repr((self.classes, self.scale)).encode())
         parts: tuple[Any, ...] = (self.train_features, self.train_labels, self.test_features, self.test_labels)
         for part in parts:
-            for array in (part.data, part.indices, part.indptr) if is_sparse(part) else (part,):
+            for array in arrays_of(part):
                 found.update(f"{array.dtype} {part.shape}".encode())
                 found.update(np.ascontiguousarray(array).data)
         return found.hexdigest()
@@ -63,8 +70,12 @@ class Dataset:
         self, part: Literal["train", "test"], kind: np.dtype[Any], rows_at_once: int
     ) -> Iterator[tuple[Any, NDArray[Any]]]:
         """Inputs and labels of all training or test samples, so many at a time: copies of all take much memory."""
-        features = self.train_features if part == "train" else self.test_features
-        labels = self.train_labels if part == "train" else self.test_labels
+        if part == "train":
+            features = self.train_features
+            labels = self.train_labels
+        else:
+            features = self.test_features
+            labels = self.test_labels
         for first in range(0, len(labels), rows_at_once):
             rows = slice(first, first + rows_at_once)
             yield features[rows].astype(kind) * kind.type(self.scale), labels[rows]

@@ -329,7 +329,7 @@ class LocalLogistic:
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
-        batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
+        batches = self._batches.next_batches(steps)
         # Workspaces are shared: of all clients of a process only one computes at a time.
         work = self._problem.workspace
         rate = step_size * self._weight

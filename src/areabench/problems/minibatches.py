@@ -81,10 +81,12 @@ class Minibatches:
 
     def next_round(self) -> NDArray[np.int64]:
         """Row numbers of the next round, shape (steps, batch_size)."""
-        return self.next_batches(self._steps)
+        return self.next_batches()
 
-    def next_batches(self, count: int) -> NDArray[np.int64]:
-        """Row numbers of the next `count` mini-batches, shape (count, batch_size)."""
+    def next_batches(self, count: int | None = None) -> NDArray[np.int64]:
+        """Row numbers of the next `count` mini-batches, or of a round, shape (count, batch_size)."""
+        if count is None:
+            count = self._steps
         earlier = []
         while count > (left := len(self._block) - self._next):
             if left:

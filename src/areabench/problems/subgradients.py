@@ -41,7 +41,7 @@ class LocalSubgradient:
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·weight·(subgradient of a mini-batch); a new array."""
-        batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
+        batches = self._batches.next_batches(steps)
         return self._descend(np.array(model, dtype=FLOAT64), step_size, batches)
 
     def descend_lanes(self, models: Sequence[Stack], step_sizes: Floats) -> Stack:

@@ -212,7 +212,7 @@ class LocalTorch:
         rate = step_size * self._weight
         np.copyto(flat.array, model)
         with torch.random.fork_rng(devices=[]):
-            batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
+            batches = self._batches.next_batches(steps)
             for number, rows in enumerate(batches):
                 self._differentiate(rows, begins=number == 0)
                 flat.values.add_(flat.gradient, alpha=-rate)

@@ -11,7 +11,7 @@ import numpy as np
 
 from areabench.plugins.call import call, record_of, refuse
 from areabench.problems.data.settings import DataSettings
-from areabench.problems.datasets import Dataset
+from areabench.problems.datasets import Dataset, frozen
 from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 
 
@@ -52,11 +52,13 @@ class OwnData(DataSettings):
         if not isinstance(data.scale, int | float | np.floating) or not math.isfinite(data.scale):
             refuse(self, f"gave the scale {data.scale!r}", "give a finite number, such as 1.0")
         kind = np.int64 if data.classes else np.float64
-        labels = [part.astype(kind, copy=False) for part in (data.train_labels, data.test_labels)]
-        data = replace(data, train_labels=labels[0], test_labels=labels[1])
-        for array in (data.train_features, data.train_labels, data.test_features, data.test_labels):
-            array.flags.writeable = False
-        return data
+        return replace(
+            data,
+            train_features=frozen(data.train_features),
+            train_labels=frozen(data.train_labels.astype(kind, copy=False)),
+            test_features=frozen(data.test_features),
+            test_labels=frozen(data.test_labels.astype(kind, copy=False)),
+        )
 
 
 def _wrong_samples(data: Dataset, part: str) -> str:
@@ -73,8 +75,8 @@ def _wrong_samples(data: Dataset, part: str) -> str:
     if not isinstance(labels, np.ndarray) or labels.dtype.kind not in kinds or labels.shape != (len(features),):
         kind = labels.dtype if isinstance(labels, np.ndarray) else type(labels).__name__
         return f"{part}_labels of type {kind} and shape {np.shape(labels)} for {len(features)} samples, not integers"
-    if not data.classes:
-        return "" if np.isfinite(labels).all() else f"{part}_labels of which some are not finite (NaN or infinite)"
-    if labels.min() < 0 or labels.max() >= data.classes:
+    if not data.classes and not np.isfinite(labels).all():
+        return f"{part}_labels of which some are not finite (NaN or infinite)"
+    if data.classes and (labels.min() < 0 or labels.max() >= data.classes):
         return f"{part}_labels from {labels.min()} to {labels.max()}, not 0 to classes - 1 = {data.classes - 1}"
     return ""

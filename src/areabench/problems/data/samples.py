@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.problems.datasets import Dataset, frozen, is_sparse
+from areabench.problems.datasets import Dataset, arrays_of, frozen, is_sparse
 
 if TYPE_CHECKING:
     from areabench.problems.data.file import File
@@ -66,7 +66,7 @@ def dataset_of(
     for each in features:
         if not all(each.shape):
             refuse(f"has the shape {each.shape}", "give samples with features")
-        values = each.data if is_sparse(each) else each
+        values = arrays_of(each)[0]
         if values.dtype.kind not in "uif":
             refuse(f"has features of type {values.dtype}", "give numbers")
         if (bad := values.size - np.count_nonzero(np.isfinite(values))) != 0:
@@ -135,6 +135,6 @@ def with_intercept(data: Dataset) -> Dataset:
 
 
 def _read_only(features: Any) -> Any:
-    for array in (features.data, features.indices, features.indptr) if is_sparse(features) else (features,):
+    for array in arrays_of(features):
         frozen(array)
     return features
