@@ -180,7 +180,9 @@ def sweep(
     alone = any(passed_parts(member) for member in plan.experiments)
     if alone and transport == "mpi":
         raise UserError("an object of this process cannot be sent to MPI ranks; put the function into a module")
-    count = 0 if alone else jobs or len(own_cores())
+    count = jobs or len(own_cores())
+    if alone:
+        count = 0  # no process beside this one
     sweep_options = SweepOptions(count, transport, force, _style(progress), ranks=ranks)
     place = None if output is None else Path(output)
     with _path_or_temporary(place, "sweep") as folder, _environment_of_ranks(bits_of([plan])):
@@ -358,7 +360,9 @@ def _check_status(status: Status, output: str | Path | None) -> None:
     if status.state == State.STOPPED and status.reason == signal.SIGINT.name:
         raise KeyboardInterrupt
     if status.unevaluated:
-        remedy = "areabench.evaluate tries again" if output is not None else "with output=... it can be tried again"
+        remedy = "areabench.evaluate tries again"
+        if output is None:
+            remedy = "with output=... it can be tried again"
         warnings.warn(
             f"the evaluation of the run failed ({status.unevaluated}), so it has no metrics; {remedy}", stacklevel=3
         )
@@ -393,9 +397,16 @@ def _options(
 ) -> RunOptions:
     if checkpoint_s is not None and not checkpoint_s >= 0:
         raise UserError(f"checkpoint_s={checkpoint_s}: is not a time in seconds; give a number >= 0, or None")
-    told = (observers,) if isinstance(observers, str) else tuple(observers)
+    if isinstance(observers, str):
+        observers = (observers,)
     return RunOptions(
-        output, _cache(), f"areabench.{function}() in Python", force, _style(progress), checkpoint_s, observers=told
+        output,
+        _cache(),
+        f"areabench.{function}() in Python",
+        force,
+        _style(progress),
+        checkpoint_s,
+        observers=tuple(observers),
     )
 
 

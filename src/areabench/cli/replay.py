@@ -90,7 +90,9 @@ def replay_command(options: argparse.Namespace, context: CommandContext) -> int:
         print(f"{path}: metrics differ: {outcome.metrics.difference}", file=sys.stderr)
     if outcome.equal:
         return 0
-    return 1 if outcome.comparable else 3
+    if outcome.comparable:
+        return 1
+    return 3
 
 
 def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
@@ -98,7 +100,8 @@ def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
     from areabench.transports.replay import FACTOR
     from areabench.views.styled import counted
 
-    events, snapshots = counted(outcome.events, "event"), counted(outcome.snapshots, "snapshot")
+    events = counted(outcome.events, "event")
+    snapshots = counted(outcome.snapshots, "snapshot")
     if (rounding := outcome.rounding) is not None:
         how = "replayed" if kept else "simulated again"
         return (

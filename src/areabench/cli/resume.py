@@ -30,7 +30,8 @@ def resume_command(options: argparse.Namespace, context: CommandContext) -> int:
     from areabench.kernels import require, require_bits
     from areabench.launching.ranks import on_ranks
 
-    path, trusted = options.run, options.trusted
+    path = options.run
+    trusted = options.trusted
     run_options = run_options_of(options, context)
     if context.started is not None:
 

@@ -89,7 +89,8 @@ def _sweep_on_ranks(
 
     with suppress(UserError):  # rank 0 reports it
         asked = [read_sweep_file(path, options.overrides).base.get("bits") for path in options.sweeps]
-        require_bits("portable" if "portable" in asked else "native")
+        if "portable" in asked:
+            require_bits("portable")
 
     def on_rank(world: World) -> int:
         from areabench.sweeps.on_ranks import Leader, follow
@@ -131,11 +132,15 @@ def _sweep(options: argparse.Namespace, how: SweepOptions, run_options: RunOptio
     plans = [how.share.taken_from(with_code_checked(plan)) for plan in whole]
     folders = []
     for plan in plans:
-        name = f"{plan.name}-mpi" if options.transport == "mpi" else plan.name
+        name = plan.name
+        if options.transport == "mpi":
+            name += "-mpi"
         if options.output is None:
             folders.append(Path("runs") / name)
+        elif len(plans) == 1:
+            folders.append(options.output)
         else:
-            folders.append(options.output if len(plans) == 1 else options.output / name)
+            folders.append(options.output / name)
     if options.dry_run:
         return print_plans(plans, folders, how)
     began_s = time.perf_counter()

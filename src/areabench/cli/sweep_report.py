@@ -51,7 +51,9 @@ def _print_tests(plan: SweepPlan, folder: Path, options: SweepOptions) -> None:
     """Print what follows the tuning runs."""
     if not plan.is_tuned:
         return
-    tests = None if options.force else with_tests(plan, folder)
+    tests = None
+    if not options.force:  # which makes the tuning runs again, and then chooses anew
+        tests = with_tests(plan, folder)
     if tests is None:
         expected = len(expected_tests(plan.file)[options.share.number - 1 :: options.share.of])
         print(f"  then {counted(expected, 'run')} of what they choose")
@@ -76,7 +78,9 @@ def print_report(report: SweepReport, options: SweepOptions, elapsed_s: float) -
         return
     last = {part.folder: part for part in report.folders}
     for part in report.folders:
-        what = f"{part.folder}, {part.phase}" if part.phase else part.folder
+        what = str(part.folder)
+        if part.phase:
+            what += f", {part.phase}"
         print(
             f"{what}: {counted(part.runs, 'run')}: {part.now:,} done now, {part.before:,} done before, "
             f"{part.diverged:,} of them diverged, {len(part.failures):,} failed"
@@ -86,7 +90,9 @@ def print_report(report: SweepReport, options: SweepOptions, elapsed_s: float) -
             _print_verdicts(part.folder)
     tested = {part.folder for part in report.folders if part.phase == "test"}
     if any(part.phase == "tuning" and part.folder not in tested for part in report.folders):
-        again = "the same command" if options.share.whole else "every share, started again,"
+        again = "the same command"
+        if not options.share.whole:
+            again = "every share, started again,"
         print(f"the test runs begin when all tuning runs are done; {again} continues then")
     if now := sum(part.now for part in report.folders):
         _print_cost(now, elapsed_s, options)
@@ -100,7 +106,9 @@ def print_report(report: SweepReport, options: SweepOptions, elapsed_s: float) -
 
 def _print_cost(runs: int, elapsed_s: float, options: SweepOptions) -> None:
     """Print how long it took, and the memory of the largest process."""
-    whose = resource.RUSAGE_CHILDREN if options.leader is None else resource.RUSAGE_SELF
+    whose = resource.RUSAGE_CHILDREN
+    if options.leader is not None:  # the runs are made in this process
+        whose = resource.RUSAGE_SELF
     if options.transport == MPI:
         how = "one run at a time"
     else:

@@ -56,9 +56,13 @@ def watch_command(options: argparse.Namespace, context: CommandContext) -> int:
     from areabench.views.watch.quality import Evaluator
 
     wait_s = options.wait
-    if wait_s is None:
-        wait_s = 0.0 if options.once else 60.0
-    evaluator = Evaluator(options.run, context.cache, options.trusted) if options.evaluate else None
+    if wait_s is None and options.once:
+        wait_s = 0.0
+    elif wait_s is None:
+        wait_s = 60.0
+    evaluator = None
+    if options.evaluate:
+        evaluator = Evaluator(options.run, context.cache, options.trusted)
     follower = Follower(options.run, wait_s, evaluator, once=options.once)
     state = WAITING
     with ExitStack() as stack:
@@ -90,8 +94,10 @@ def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame]
 
     if output.as_json:
         return lambda frame: _write(to_json(frame, in_one_line=not once))
-    if not output.is_terminal and not (once and output.in_colour):
-        return (lambda frame: _write(plain_page(frame))) if once else (lambda frame: _write(f"{log_line(frame)}\n"))
+    if not output.is_terminal and not once:
+        return lambda frame: _write(f"{log_line(frame)}\n")
+    if not output.is_terminal and not output.in_colour:
+        return lambda frame: _write(plain_page(frame))
     screen = Screen(in_colour=output.in_colour)
     if once:
         return screen.leave
