@@ -21,10 +21,10 @@ from areabench.runfile.read import open_run
 from areabench.runfile.recover import (
     Recovery,
     RecoveryLimits,
-    _is_sound_tally,
     good_events,
     good_snapshots,
     salvage,
+    tally_is_sound,
 )
 from areabench.runfile.schema import EVENT, SCHEMA_VERSION, SNAPSHOT
 from areabench.views.json import to_json
@@ -237,7 +237,7 @@ def test_a_lost_provenance_is_unknown(run: Path) -> None:
     _, made = saved_of(run)
     with open_run(made) as new:
         found = {item.name: getattr(new.provenance, item.name) for item in fields(new.provenance)}
-    numbers = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": ""}
+    numbers = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": "", "files": ""}
     assert found == dict.fromkeys(found, "unknown") | numbers
 
 
@@ -260,7 +260,7 @@ def test_a_dataset_of_other_columns_is_not_saved(name: str, run: Path) -> None:
     [([3, 0], [1, 2], True), ([], [0, 0], True), ([3], [3], False), ([-1, 4], [1, 2], False), ([3], [4, -1], False)],
 )
 def test_counts_are_of_all_clients_and_not_negative(staleness: list[int], served: list[int], sound: bool) -> None:
-    assert _is_sound_tally(np.array(staleness, np.int64), np.array(served, np.int64), 2) is sound
+    assert tally_is_sound(np.array(staleness, np.int64), np.array(served, np.int64), 2) is sound
 
 
 def test_damaged_counts_are_reported_where_the_run_kept_no_events(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ class Provenance:
         str, "SHA-256 of all samples and labels, with types and shapes; empty if the problem has no data"
     ] = ""
     files: Annotated[
-        str, "JSON: SHA-256 of each file that the experiment names, by key, such as `data.file`; empty if none is"
+        str, "SHA-256 of each file that the experiment names, behind its key and a space, with `; ` between them"
     ] = ""
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -50,19 +49,19 @@ def base_folder(experiment: Experiment) -> str:
 
 
 def file_digests(experiment: Experiment) -> str:
-    """The SHA-256 of each file that an experiment names, by key, as JSON; empty if it names none."""
-    digests = {name: digest_of(Path(path)) for name, path in named_files(experiment).items()}
-    return json.dumps(digests) if digests else ""
+    """The SHA-256 of each file that an experiment names, behind its key; empty if it names none."""
+    return "; ".join(f"{name} {digest_of(Path(path))}" for name, path in named_files(experiment).items())
 
 
 def changed_files(recorded: str, experiment: Experiment) -> Iterator[str]:
     """One line per file that an experiment names and that has changed since a run recorded its digest."""
-    files = named_files(experiment)
-    for name, before in json.loads(recorded or "{}").items():
-        now = digest_of(Path(files[name])) if name in files else ""
-        if now != before:
+    digests = dict(each.partition(" ")[::2] for each in recorded.split("; "))
+    for name, path in named_files(experiment).items():
+        before = digests.get(name, "")
+        now = digest_of(Path(path))
+        if before and now != before:
             yield (
-                f"{name} = {files.get(name)!r} has changed since this run: its SHA-256 was {before[:12]}, it is "
+                f"{name} = {path!r} has changed since this run: its SHA-256 was {before[:12]}, it is "
                 f"{now[:12] or 'not readable'} now"
             )
 

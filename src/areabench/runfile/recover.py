@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import FLOAT64
-from areabench.engine.events import CLIENT, Kind, Provenance, State, Status
+from areabench.engine.events import CLIENT, Kind, Provenance, State
 from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError
-from areabench.experiment.experiment import Experiment, Record
+from areabench.experiment.experiment import Record
 from areabench.runfile.open import DamagedFileError
 from areabench.runfile.read import decoded_experiment, first_false, ranks_exist, stored_diagnosis
 from areabench.runfile.reader import AVERAGES, RunReader
@@ -98,30 +98,79 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Recover
             index = reader.rows("snapshots/index")
         except DamagedFileError as error:
             raise RunFileError(f"{damaged}: nothing can be saved: {error.what}; run the experiment again") from error
-        events = events[: good_events(events, experiment.clients.count)]
+        record, count = experiment.record, experiment.clients.count
+        all_snapshots = _length(reader, "snapshots/index")
+
+        # the longest beginning of events and snapshots that can be true
+        events = events[: good_events(events, count)]
         if limits is not None:
             events = events[: limits.events]
-        index = index[: good_snapshots(index, events if experiment.record.events else None)]
+        index = index[: good_snapshots(index, events if record.events else None)]
         if limits is not None:
             index = index[: limits.snapshots]
-        index = index[: _with_models(reader, experiment.record, index)]
-        salvaged = _salvaged(reader, experiment, index)
-        saved = Recovery(
-            len(events), _length(reader, "events"), len(index), _length(reader, "snapshots/index"), salvaged.missing
-        )
-        tally = Tally()
+        index = index[: _with_models(reader, record, index)]
+
+        # the parts that are saved whole or not at all
+        status = _readable(lambda: reader.stored_status)
+        has_ended = status is not None and status.state not in (State.RUNNING, State.FAILED)
+        provenance = _readable(lambda: reader.provenance)
+        clients = _whole(reader, "clients")
+        if clients is not None and not clients_are_sound(clients, count):
+            clients = None
+        models, averages = _last_model(reader, record, index)
+        tables = _whole_tables(reader, "metrics")
+        if len(index) < all_snapshots or len(tables.get("metrics", ())) not in (0, len(index)):
+            tables = {}
+        tally = _whole_tables(reader, "tally/staleness", "tally/served")
+        if tally and tally_is_sound(tally["tally/staleness"], tally["tally/served"], count):
+            tables |= tally
+        try:
+            if stored_diagnosis(reader) is not None:
+                tables |= _whole_tables(reader, "diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary")
+        except DamagedFileError:
+            pass
+        keeps_last = record.models == "last" and has_ended and all_snapshots > 0
+        is_saved = {
+            "status": status is not None,
+            "provenance": provenance is not None,
+            "clients": clients is not None,
+            "last model": bool(models) or not keeps_last,
+            "last average": bool(averages) or not (keeps_last and record.average),
+            "metrics": "metrics" in tables or not (has_ended or _length(reader, "metrics")),
+            "tally": "tally/served" in tables or record.events or not has_ended,
+            "diagnosis": "diagnosis/summary" in tables or not _length(reader, "diagnosis/summary"),
+        }
+        missing = tuple(name for name, saved in is_saved.items() if not saved)
+        recovery = Recovery(len(events), _length(reader, "events"), len(index), all_snapshots, missing)
+
+        counts = Tally()
         columns = (events[name].tolist() for name in ("kind", "time_s", "client", "staleness"))
         for kind, time_s, client, staleness in zip(*columns, strict=True):
-            tally.count(Kind(kind), time_s, client, staleness)
-        prefix = RunPrefix(reader, len(events), len(index), tally, salvaged.models, salvaged.averages)
-        recorder = Recorder.of(experiment, made, _size(reader), force=True)
-        clients = _unknown_clients(experiment.clients.count) if salvaged.clients is None else salvaged.clients
-        recorder.begin(salvaged.provenance or _unknown_provenance(), clients, prefix)
-        for name, rows in salvaged.tables.items():
+            counts.count(Kind(kind), time_s, client, staleness)
+        if clients is None:  # their numbers alone are known
+            clients = np.zeros(count, CLIENT)
+            clients["client"] = np.arange(count)
+            clients["rate"] = np.nan
+            clients["rank"] = -1
+        size = _readable(lambda: reader.model_size)
+        if size is None or size[0] * size[1].itemsize > LARGEST_MESSAGE_BYTES:
+            size = (1, FLOAT64)  # no model is saved
+        recorder = Recorder.of(experiment, made, size, force=True)
+        prefix = RunPrefix(reader, len(events), len(index), counts, models, averages)
+        recorder.begin(provenance or _unknown_provenance(), clients, prefix)
+        for name, rows in tables.items():
             recorder.copy(name, rows)
-        recorder.set_status(_status(recorder, salvaged, saved))
+        final = recorder.tally.status(State.FAILED, f"recovered: {recovery.text}")
+        if status is not None:
+            if not record.events:
+                final = replace(status, state=State.FAILED, reason=final.reason)
+            counted_alike = (status.updates, status.server_steps) == (final.updates, final.server_steps)
+            final = replace(final, reason=f"{final.reason}; was {status.state.text}: {status.reason}")
+            if has_ended and counted_alike and recovery.everything:
+                final = status
+        recorder.set_status(final)
         recorder.close()
-    return saved
+    return recovery
 
 
 def _with_models(reader: RunReader, record: Record, index: NDArray[Any]) -> int:
@@ -140,67 +189,40 @@ def _with_models(reader: RunReader, record: Record, index: NDArray[Any]) -> int:
     return number
 
 
-@dataclass(frozen=True)
-class _Salvaged:
-    """The parts that are saved whole or not at all; None, or nothing, where they cannot be."""
-
-    status: Status | None
-    has_ended: bool
-    provenance: Provenance | None
-    clients: NDArray[Any] | None
-    models: list[NDArray[Any]]  # the last one, where the others are not kept
-    averages: list[NDArray[Any]]  # and its average
-    tables: dict[str, NDArray[Any]]  # by dataset
-    missing: tuple[str, ...]  # names of the parts that were there
+def clients_are_sound(table: NDArray[Any], count: int) -> bool:
+    """Whether the table has all clients in their order, with ranks and rates that can be true."""
+    if not np.array_equal(table["client"], np.arange(count)):
+        return False
+    return bool(ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all())
 
 
-def _salvaged(reader: RunReader, experiment: Experiment, index: NDArray[Any]) -> _Salvaged:
-    record, clients = experiment.record, experiment.clients.count
-    models = _last_vector(reader, "snapshots/model") if record.models == "last" and len(index) else []
-    if models and digest(models[0]) != index["digest"][-1]:
-        models = []
-    averages = _last_vector(reader, AVERAGES) if models and record.average else []
-    status = _readable(lambda: reader.stored_status)
-    has_ended = status is not None and status.state not in (State.RUNNING, State.FAILED)
-    provenance = _readable(lambda: reader.provenance)
-    table = _sound_clients(_whole(reader, "clients"), clients)
-    tables = {}
-    snapshots = _length(reader, "snapshots/index")
-    metrics = _whole(reader, "metrics")
-    if metrics is not None and len(metrics) in (0, len(index)) and len(index) >= snapshots:
-        tables["metrics"] = metrics
-    staleness = _whole(reader, "tally/staleness")
-    served = _whole(reader, "tally/served")
-    if staleness is not None and served is not None and _is_sound_tally(staleness, served, clients):
-        tables["tally/staleness"] = staleness
-        tables["tally/served"] = served
-    if diagnosis := _whole_diagnosis(reader):
-        tables |= diagnosis
-    keeps_last = record.models == "last" and has_ended and snapshots > 0
-    saved = {
-        "status": status is not None,
-        "provenance": provenance is not None,
-        "clients": table is not None,
-        "last model": bool(models) or not keeps_last,
-        "last average": bool(averages) or not (keeps_last and record.average),
-        "metrics": "metrics" in tables or not (has_ended or _length(reader, "metrics")),
-        "tally": "tally/served" in tables or record.events or not has_ended,
-        "diagnosis": bool(diagnosis) or not _length(reader, "diagnosis/summary"),
-    }
-    missing = tuple(name for name, there in saved.items() if not there)
-    return _Salvaged(status, has_ended, provenance, table, models, averages, tables, missing)
+def tally_is_sound(staleness: NDArray[Any], served: NDArray[Any], clients: int) -> bool:
+    """Whether these can be counts of all clients."""
+    return bool(len(served) == clients and (staleness >= 0).all() and (served >= 0).all())
 
 
-def _whole_diagnosis(reader: RunReader) -> dict[str, NDArray[Any]]:
-    """The tables of a diagnosis, if all are whole and make one."""
-    try:
-        if stored_diagnosis(reader) is None:
-            return {}
-    except DamagedFileError:
-        return {}
-    tables = {name: _whole(reader, name) for name in ("diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary")}
-    whole = {name: rows for name, rows in tables.items() if rows is not None}
-    return whole if len(whole) == len(tables) else {}
+def _last_model(
+    reader: RunReader, record: Record, index: NDArray[Any]
+) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    """The last model and its average, where the file keeps no others, if they are those of the last snapshot."""
+    if record.models != "last" or not len(index) or not reader.count("snapshots/model"):
+        return [], []
+    models = list(reader.rows("snapshots/model", 0, 1))
+    if digest(models[0]) != index["digest"][-1]:
+        return [], []
+    return models, list(reader.rows(AVERAGES, 0, 1)) if record.average and reader.count(AVERAGES) else []
+
+
+def _whole_tables(reader: RunReader, *names: str) -> dict[str, NDArray[Any]]:
+    """All rows of some datasets; nothing if some of these do not count."""
+    tables = {name: rows for name in names if (rows := _whole(reader, name)) is not None}
+    return tables if len(tables) == len(names) else {}
+
+
+def _whole(reader: RunReader, name: str) -> NDArray[Any] | None:
+    """All rows of a dataset, or None if some do not count."""
+    rows = reader.rows(name)
+    return rows if len(rows) == _readable(lambda: reader.length(name)) else None
 
 
 def _readable(read: Callable[[], Value]) -> Value | None:
@@ -216,58 +238,6 @@ def _length(reader: RunReader, name: str) -> int:
     return _readable(lambda: reader.length(name)) or 0
 
 
-def _whole(reader: RunReader, name: str) -> NDArray[Any] | None:
-    """All rows of a dataset, or None if some do not count."""
-    rows = reader.rows(name)
-    return rows if len(rows) == _readable(lambda: reader.length(name)) else None
-
-
-def _last_vector(reader: RunReader, name: str) -> list[NDArray[Any]]:
-    return list(reader.rows(name, 0, 1)) if reader.count(name) else []
-
-
-def _sound_clients(table: NDArray[Any] | None, count: int) -> NDArray[Any] | None:
-    """The clients, if all are there in their order."""
-    if table is None or not np.array_equal(table["client"], np.arange(count)):
-        return None
-    sound = ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
-    return table if sound else None
-
-
-def _is_sound_tally(staleness: NDArray[Any], served: NDArray[Any], clients: int) -> bool:
-    return bool(len(served) == clients and (staleness >= 0).all() and (served >= 0).all())
-
-
-def _status(recorder: Recorder, salvaged: _Salvaged, saved: Recovery) -> Status:
-    """The old status where all is there, else that the run failed, and what was saved."""
-    old = salvaged.status
-    counted = recorder.tally.status(State.FAILED, f"recovered: {saved.text}")
-    if old is None:
-        return counted
-    if not recorder.keeps_events:
-        counted = replace(old, state=State.FAILED, reason=counted.reason)
-    same_counts = (old.updates, old.server_steps) == (counted.updates, counted.server_steps)
-    if same_counts and salvaged.has_ended and saved.everything:
-        return old
-    return replace(counted, reason=f"{counted.reason}; was {old.state.text}: {old.reason}")
-
-
-def _size(reader: RunReader) -> tuple[int, np.dtype[Any]]:
-    """The number of parameters, and their type; where that is not known no model is saved."""
-    size = _readable(lambda: reader.model_size)
-    if size is not None and size[0] * size[1].itemsize <= LARGEST_MESSAGE_BYTES:
-        return size
-    return 1, FLOAT64
-
-
-def _unknown_clients(count: int) -> NDArray[Any]:
-    table = np.zeros(count, CLIENT)
-    table["client"] = np.arange(count)
-    table["rate"] = np.nan
-    table["rank"] = -1
-    return table
-
-
 def _unknown_provenance() -> Provenance:
-    known = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": ""}  # all others are texts
+    known = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": "", "files": ""}  # all others are texts
     return Provenance(**{item.name: known.get(item.name, "unknown") for item in fields(Provenance)})  # type: ignore[arg-type]
