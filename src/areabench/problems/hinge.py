@@ -234,20 +234,14 @@ def _constraints(samples: Samples) -> Any:
     from scipy.sparse import csc_array, hstack
 
     sample, wrong = np.nonzero(samples.right == 0)
-    features = samples.features
     rows = np.arange(len(sample))
+    signs = -samples.right[sample]
+    signs[rows, wrong] = 1.0
+    # A block of columns for each w_c; only the blocks of two classes are filled in a row.
     inputs = samples.inputs[sample]
-    entry_rows = np.repeat(rows, features)
-    size = (len(rows), samples.classes * features)
-    entries = csc_array((inputs.reshape(-1), (entry_rows, _columns(wrong, features))), size)
-    entries -= csc_array((inputs.reshape(-1), (entry_rows, _columns(samples.labels[sample], features))), size)
+    blocks = [csc_array(signs[:, [each]] * inputs) for each in range(samples.classes)]
     slack = csc_array((np.full(len(rows), -1.0), (rows, sample)), (len(rows), len(samples.labels)))
-    return hstack([entries, slack], format="csc")
-
-
-def _columns(classes: NDArray[np.int64], features: int) -> NDArray[np.int64]:
-    """The indices of the entries of w_c in the flattened W, for each of the classes in turn."""
-    return np.asarray(classes[:, None] * features + np.arange(features)).reshape(-1)
+    return hstack([*blocks, slack], format="csc")
 
 
 @limited_threads()
