@@ -263,27 +263,18 @@ def test_synthetic(tmp_path: Path) -> None:
     assert not np.array_equal(data.train_features, other.train_features)
 
 
-def test_synthetic_without_spread_is_its_centres(tmp_path: Path) -> None:
-    data = load_data(Synthetic(train_samples=40, test_samples=10, classes=3, spread=0.0), tmp_path)
-    features = np.concatenate([data.train_features, data.test_features])
-    labels = np.concatenate([data.train_labels, data.test_labels])
-    assert len(np.unique(features, axis=0)) == 3
-    assert len(np.unique(np.column_stack([features, labels]), axis=0)) == 3
-
-
 @pytest.mark.parametrize("spread", [0.0, 1.0, 1e308])
-def test_synthetic_fills_the_range(tmp_path: Path, spread: float) -> None:
-    features = load_data(Synthetic(features=50, spread=spread), tmp_path).train_features.astype(np.float64)
-    assert 115 < features.mean() < 140
-    assert 35 < features.std() < 50  # a third of 127.5
-
-
-def test_synthetic_does_not_depend_on_how_many_rows_are_drawn_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = load_data(Synthetic(train_samples=10), tmp_path).train_features
-    monkeypatch.setattr(synthetic, "_VALUES_AT_ONCE", 50)
-    assert np.array_equal(load_data(Synthetic(train_samples=10), tmp_path).train_features, whole)
+def test_synthetic_fills_the_range(tmp_path: Path, spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Synthetic(features=50, spread=spread, classes=3)
+    data = load_data(settings, tmp_path)
+    assert 110 < data.train_features.mean() < 145
+    assert 30 < data.train_features.astype(np.float64).std() < 55  # a third of 127.5
+    monkeypatch.setattr(synthetic, "_VALUES_AT_ONCE", 50 * 7)  # rows at once; they must not matter
+    assert load_data(settings, tmp_path).digest() == data.digest()
+    # without spread each class is its centre, of training and test samples
+    rows = np.concatenate([data.train_features, data.test_features])
+    labels = np.concatenate([data.train_labels, data.test_labels])
+    assert (len(np.unique(np.column_stack([rows, labels]), axis=0)) == 3) == (spread == 0)
 
 
 def test_fashion_mnist_is_read_from_a_folder_and_its_md5_checked(tmp_path: Path) -> None:

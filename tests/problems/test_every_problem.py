@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.support.samples import CLASSES, FEATURES, blobs, parts
 
-from areabench.arrays import FLOAT32, Vector
+from areabench.arrays import FLOAT32, FLOAT64, Vector
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.experiment.experiment import Clients, Experiment, Stop
 from areabench.methods.area import Area
@@ -311,45 +311,32 @@ def test_more_clients_leave_the_drawn_functions_of_the_first_ones_alone() -> Non
 # ---------------------------------------------------------------------------------------------------- optimum
 
 
-def smooth(problem: Problem) -> SmoothProblem:
-    """The problem, if it is smooth; that it fits the protocol is for the type checker."""
-    assert isinstance(problem, QuadraticProblem | LogisticProblem)
-    return problem
-
-
-def lipschitz(problem: Problem) -> LipschitzProblem:
-    """The problem, if it is Lipschitz."""
-    assert isinstance(problem, DrawnProblem | HingeProblem)
-    return problem
-
-
-def excess(problem: Problem, known: KnownOptimum) -> float:
-    """f(x_{s,0}) - f*, the loss as runs record it."""
-    return float(problem.evaluate([problem.start()]).train_loss[0]) - known.optimum.minimum
-
-
-@pytest.mark.parametrize("settings", SMOOTH, ids=lambda settings: settings.name)
-def test_smooth_problems(settings: Quadratic | Logistic) -> None:
-    """mu/2·|x - x*|² <= f(x) - f* <= L/2·|x - x*|²."""
+@pytest.mark.parametrize("settings", [*SMOOTH, *LIPSCHITZ], ids=lambda settings: settings.name)
+def test_optima_and_constants_bound_the_loss(settings: ProblemSettings) -> None:
+    """mu/2·|x - x*|² <= f(x) - f* <= L/2·|x - x*|², or 0 < f(x) - f* <= B·|x - x*|."""
     problem = scenario(settings).problem
-    known = smooth(problem)
-    distance = float(np.linalg.norm(problem.start() - known.optimum.minimiser))
+    known: KnownOptimum
+    # that they fit the protocols is for the type checker
+    if isinstance(problem, QuadraticProblem | LogisticProblem):
+        smooth: SmoothProblem = problem
+        known = problem
+        bounds = [factor / 2 * distance(problem, known) ** 2 for factor in (smooth.mu, smooth.L)]
+        assert smooth.zeta > 0
+    else:
+        assert isinstance(problem, DrawnProblem | HingeProblem)
+        lipschitz: LipschitzProblem = problem
+        known = problem
+        bounds = [1e-9, lipschitz.B * distance(problem, known)]
+    at_start, least = problem.evaluate([problem.start(), known.optimum.minimiser.astype(problem.dtype)]).train_loss
     assert known.optimum.exact
-    assert 0 < known.mu / 2 * distance**2 <= excess(problem, known) <= known.L / 2 * distance**2
-    assert known.zeta > 0
+    assert 0 < bounds[0] <= at_start - known.optimum.minimum <= bounds[1]
+    assert least == pytest.approx(known.optimum.minimum, rel=1e-12 if problem.dtype == FLOAT64 else 1e-5)
     assert known.sigma > 0
 
 
-@pytest.mark.parametrize("settings", LIPSCHITZ, ids=lambda settings: settings.name)
-def test_lipschitz_problems(settings: Robust | Median | Hinge) -> None:
-    """0 < f(x) - f* <= B·|x - x*|."""
-    problem = scenario(settings).problem
-    known = lipschitz(problem)
-    distance = float(np.linalg.norm(problem.start() - known.optimum.minimiser))
-    assert known.optimum.exact
-    assert 0 < excess(problem, known) <= known.B * distance
-    assert problem.evaluate([known.optimum.minimiser]).train_loss[0] == pytest.approx(known.optimum.minimum, rel=1e-12)
-    assert known.sigma > 0
+def distance(problem: Problem, known: KnownOptimum) -> float:
+    """|x_{s,0} - x*|."""
+    return float(np.linalg.norm(problem.start() - known.optimum.minimiser))
 
 
 @pytest.mark.parametrize("settings", [Robust(samples=9), Median(samples=9)], ids=lambda settings: settings.name)
