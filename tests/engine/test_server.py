@@ -26,6 +26,7 @@ from areabench.methods.schedules import (
     InverseSchedule,
     InverseTimeSchedule,
     Schedule,
+    ScheduleSettings,
     build_schedule,
 )
 
@@ -138,24 +139,16 @@ def test_average_counts_every_iteration_with_the_model_it_had() -> None:
     server = Server(as_fedavg(2), HALVING, start, clients=2, mean=ErgodicMean(start))
     orders = server.begin()
     averages = [server.average]  # K = 0: nothing to average yet
-    for payload in (1.0, 3.0):
-        reply(server, orders[0], np.array([payload]))
-        averages.append(server.average)  # K = 1, 2: 8
-    server.aggregate(0.0)
-    averages.append(server.average)  # K = 3: (8 + 8 + 8)/3
-    reply(server, orders[1], np.array([4.0]))
-    averages.append(server.average)  # K = 4: (8 + 8 + 8 + 2)/4
-    server.aggregate(0.0)
-    averages.append(server.average)  # K = 5: (8 + 8 + 8 + 2 + 2)/5
-    reply(server, orders[1], np.array([0.0]))
-    averages.append(server.average)  # K = 6: (8 + 8 + 8 + 2 + 2 + 4)/6
-    assert np.array(averages).ravel().tolist() == [8, 8, 8, 8, 6.5, 5.6, 32 / 6]
-
-
-def test_no_average_unless_asked_for() -> None:
-    server = Server(as_fedavg(2), HALVING, START, clients=2)
-    server.begin()
-    assert server.average is None
+    for client, payload in ((0, 1.0), (0, 3.0), (None, 0.0), (1, 4.0), (None, 0.0), (1, 0.0)):
+        if client is None:
+            server.aggregate(0.0)
+        else:
+            reply(server, orders[client], np.array([payload]))
+        averages.append(server.average)
+    sums = [8 + 8 + 8, 8 + 8 + 8 + 2, 8 + 8 + 8 + 2 + 2, 8 + 8 + 8 + 2 + 2 + 4]  # of K = 3, 4, 5, 6
+    expected = [8, 8, 8, *(total / count for count, total in enumerate(sums, 3))]
+    assert np.array(averages).ravel().tolist() == expected
+    assert Server(as_fedavg(2), HALVING, START, clients=2).average is None  # unless asked for
 
 
 def test_average_of_single_precision_is_summed_in_double() -> None:
@@ -171,28 +164,21 @@ def test_average_of_single_precision_is_summed_in_double() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"),
+    ("settings", "alpha", "expected"),
     [
-        (build_schedule(ConstantSchedule(), 3.0), [3, 3, 3]),
-        (build_schedule(InverseSchedule(offset=4.0), 3.0), [3, 1.5, 1]),  # 3/1, 3/2, 3/3
-        (build_schedule(InverseRootSchedule(offset=4 / 3), 4.0), [4, 2, 4 / np.sqrt(7)]),  # roots of 1, 4, 7
+        (ConstantSchedule(), 3.0, [3, 3, 3]),
+        (InverseSchedule(offset=4.0), 3.0, [3, 1.5, 1]),  # 3/1, 3/2, 3/3
+        (InverseRootSchedule(offset=4 / 3), 4.0, [4, 2, 4 / np.sqrt(7)]),  # roots of 1, 4, 7
+        (InverseTimeSchedule(offset_s=4.0), 3.0, [3, 1.5, 1]),
+        (InverseRootTimeSchedule(offset_s=4 / 3), 4.0, [4, 2, 4 / np.sqrt(7)]),
     ],
-    ids=["constant", "1/k", "1/sqrt(k)"],
 )
-def test_schedules_by_hand(schedule: Schedule, expected: list[float]) -> None:
-    assert [schedule(iteration, 99.0) for iteration in (0, 4, 8)] == pytest.approx(expected, rel=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        (build_schedule(InverseTimeSchedule(offset_s=4.0), 3.0), [3, 1.5, 1]),  # 3/1, 3/2, 3/3
-        (build_schedule(InverseRootTimeSchedule(offset_s=4 / 3), 4.0), [4, 2, 4 / np.sqrt(7)]),  # roots of 1, 4, 7
-    ],
-    ids=["1/t", "1/sqrt(t)"],
-)
-def test_schedules_of_time_by_hand(schedule: Schedule, expected: list[float]) -> None:
-    assert [schedule(99, time_s) for time_s in (0.0, 4.0, 8.0)] == pytest.approx(expected, rel=1e-15)
+def test_schedules_by_hand(settings: ScheduleSettings, alpha: float, expected: list[float]) -> None:
+    """At iterations, or at seconds, 0, 4 and 8; the other does not count."""
+    schedule = build_schedule(settings, alpha)
+    times = isinstance(settings, InverseTimeSchedule | InverseRootTimeSchedule)
+    found = [schedule(99, float(at)) if times else schedule(at, 99.0) for at in (0, 4, 8)]
+    assert found == pytest.approx(expected, rel=1e-15)
 
 
 def test_an_order_has_the_step_size_of_the_time_at_which_it_leaves() -> None:

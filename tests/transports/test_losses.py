@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.methods.table import arrival
 from tests.support.edited import edited
+from tests.support.runs import nothing
 
 from areabench.arrays import Vector
 from areabench.engine.events import Kind, State
@@ -17,7 +20,7 @@ from areabench.errors import RunFailure
 from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
 from areabench.methods.area import Area, area
 from areabench.methods.as_fedavg import AsFedAvg
-from areabench.methods.base import Arrival, Buffer, MethodSettings
+from areabench.methods.base import Buffer, MethodSettings
 from areabench.methods.criteria import EveryUpdates, PoissonAggregation
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.s_fedavg import SFedAvg, s_fedavg
@@ -28,6 +31,7 @@ from areabench.timing.rates import ListedRates
 from areabench.transports.replay import Replay
 
 Recorded = Callable[[Experiment], Run]
+TWO_LOST = Faults(lost=(2, 4), lost_at_s=(0.7, 1.4))
 EXPERIMENT = Experiment(
     clients=Clients(count=5, local_steps=2),
     method=Area(step_size=0.05),
@@ -35,7 +39,7 @@ EXPERIMENT = Experiment(
     problem=Quadratic(dimension=3, noise=0.5),
     aggregation=EveryUpdates(updates=3),
     record=Record(interval_s=0.5),
-    faults=Faults(lost=(2, 4), lost_at_s=(0.7, 1.4)),  # by default their memories are kept
+    faults=TWO_LOST,  # by default their memories are kept
     seed=3,
 )
 METHODS: tuple[MethodSettings, ...] = (
@@ -47,15 +51,10 @@ METHODS: tuple[MethodSettings, ...] = (
 )
 
 
-def faults_of(policy: str) -> Faults:
-    """Two clients are lost."""
-    return Faults(lost=(2, 4), lost_at_s=(0.7, 1.4), lost_client="remove" if policy == "remove" else "keep")
-
-
 def replayed(run: Run) -> str:
     """The first difference that a replay finds."""
     scenario = build_scenario(run.experiment, run.path.parent)
-    difference = Replay(run, scenario, lambda _time_s, _number: None).run().difference
+    difference = Replay(run, scenario, nothing).run().difference
     return difference.what if difference else ""
 
 
@@ -64,8 +63,8 @@ def replayed(run: Run) -> str:
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_run_continues_without_lost_clients(record: Recorded, method: MethodSettings, policy: str) -> None:
-    run = record(replace(EXPERIMENT, method=method, faults=faults_of(policy)))
+def test_a_run_continues_without_lost_clients(record: Recorded, method: MethodSettings, policy: Any) -> None:
+    run = record(replace(EXPERIMENT, method=method, faults=replace(TWO_LOST, lost_client=policy)))
     events = run.events_array
     assert (run.status.state, run.status.lost) == (State.DONE, 2)
     lost = events[events["kind"] == Kind.LOST]
@@ -99,10 +98,10 @@ class Watched(Replay):
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
 @pytest.mark.parametrize("method", METHODS[:2], ids=["trained", "zero"])
-def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, method: MethodSettings, policy: str) -> None:
+def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, method: MethodSettings, policy: Any) -> None:
     """The lost client's memory stays at the last state that the server received."""
-    run = record(replace(EXPERIMENT, method=method, faults=faults_of(policy)))
-    watched = Watched(run, build_scenario(run.experiment, run.path.parent), lambda _time_s, _number: None)
+    run = record(replace(EXPERIMENT, method=method, faults=replace(TWO_LOST, lost_client=policy)))
+    watched = Watched(run, build_scenario(run.experiment, run.path.parent), nothing)
     assert watched.run().difference is None
     assert watched.worst < 1e-12
 
@@ -151,7 +150,7 @@ def test_losses_and_steps_by_the_clock(record: Recorded) -> None:
     [(Kind.LOST, "the model when a client was lost: digest"), (Kind.REMOVED, "the memories of lost clients: digest")],
 )
 def test_replay_compares_what_was_removed_with_a_lost_client(record: Recorded, kind: Kind, what: str) -> None:
-    run = record(replace(EXPERIMENT, faults=faults_of("remove")))
+    run = record(replace(EXPERIMENT, faults=replace(TWO_LOST, lost_client="remove")))
     run.close()
     with edited(run.path) as file:
         rows = file["events"][:]
@@ -166,11 +165,6 @@ def test_replay_compares_what_was_removed_with_a_lost_client(record: Recorded, k
 
 def vector(*entries: float) -> Vector:
     return np.array(entries)
-
-
-def arrival(client: int, payload: Vector) -> Arrival:
-    """The answer to a client's first order."""
-    return Arrival(client, payload, 0, 0, vector(3, 0), 0, 0.5, 1, 1.0)
 
 
 def test_removal_by_hand() -> None:
