@@ -6,8 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Collection
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
 from areabench.engine.conductor import TargetWatch
 from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
@@ -21,7 +20,7 @@ from areabench.plugins.modules import loaded, to_text
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import Checkpoint
 from areabench.runfile.provenance import gather_provenance
-from areabench.runfile.read import open_run
+from areabench.runfile.read import Run, open_run
 from areabench.runfile.record import Recorder
 from areabench.threads import threads_in_force
 from areabench.transports.clock import sharpen_sleep
@@ -46,19 +45,22 @@ def prepare_server(context: RankContext, *, resumes: bool) -> ServerRun:
     world.together(context.scenario.delays)  # a trace may be missing
     if not resumes:
         return world.together(lambda: _new_run(context))
-    found: list[Checkpoint] = []
+    found: list[tuple[Run, Checkpoint]] = []
+    with ExitStack() as files:
 
-    def read_resume_point() -> ResumePoint:
-        with open_run(_output(context)) as run:
-            found.append(checkpoint_of(run, context.scenario))
-        run_state = found[0].run_state
-        since_s = {open_order.order.client: open_order.since_s for open_order in run_state.open_orders}
-        remembering = frozenset(found[0].memories)
-        return ResumePoint(run_state.time_s, run_state.rounds, run_state.local_steps, since_s, remembering)
+        def read_resume_point() -> ResumePoint:
+            run = files.enter_context(open_run(context.options.output_for(context.scenario.experiment)))
+            checkpoint = checkpoint_of(run, context.scenario)
+            found.append((run, checkpoint))
+            run_state = checkpoint.run_state
+            since_s = {open_order.order.client: open_order.since_s for open_order in run_state.open_orders}
+            remembering = frozenset(checkpoint.memories)
+            return ResumePoint(run_state.time_s, run_state.rounds, run_state.local_steps, since_s, remembering)
 
-    world.from_server(read_resume_point)
-    world.together(lambda: send_memories(world, context.placement, found[0].memories))
-    return world.together(lambda: _resumed_run(context, found[0]))
+        world.from_server(read_resume_point)
+        ((run, checkpoint),) = found
+        world.together(lambda: send_memories(world, context.placement, checkpoint.memories))
+        return world.together(lambda: _resumed_run(context, run, checkpoint))
 
 
 def _new_run(context: RankContext) -> ServerRun:
@@ -78,23 +80,18 @@ def _new_run(context: RankContext) -> ServerRun:
     return ServerRun(context, recorder, progress)
 
 
-def _resumed_run(context: RankContext, checkpoint: Checkpoint) -> ServerRun:
+def _resumed_run(context: RankContext, run: Run, checkpoint: Checkpoint) -> ServerRun:
     scenario = context.scenario
     options = context.options
     progress = progress_line(scenario.experiment, options)
     solve_ahead(scenario, progress, options.cache)
     clients = scenario.client_table(context.placement, list(context.hosts))
-    with open_run(_output(context)) as run:
-        recorder = continue_recorder(run, checkpoint, clients, scenario, options, context.kernels, live=False)
+    recorder = continue_recorder(run, checkpoint, clients, scenario, options, context.kernels, live=False)
     run_state = checkpoint.run_state
     forgotten: set[int] = set()  # have worked, and the checkpoint does not have their memories; lost ones need none
     if scenario.shapes.memory is not None:
         forgotten = run_state.rounds.keys() - checkpoint.memories.keys() - set(run_state.lost)
     return ServerRun(context, recorder, progress, run_state, forgotten)
-
-
-def _output(context: RankContext) -> Path:
-    return context.options.output_for(context.scenario.experiment)
 
 
 class ServerRun:
