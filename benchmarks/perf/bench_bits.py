@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from bench_page import describe_machine, markdown_table
+from bench_page import describe_machine, markdown_table, page_options, print_page
 from bench_simulator import FULL, PAPER, QUICK, Sizes, bare_step_s, lane_experiments, logistic
 
 from areabench.cli import main as cli
@@ -77,9 +77,7 @@ def in_process(variables: dict[str, str], *, quick: bool) -> tuple[str, dict[str
 
 def main() -> None:
     """Measure, print the page, write it to a file if asked."""
-    parser = argparse.ArgumentParser(description="Time the same work under native and under portable kernels.")
-    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
-    parser.add_argument("--output", type=Path, help="write the page to this Markdown file as well")
+    parser = page_options("Time the same work under native and under portable kernels.")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     sizes = replace(QUICK if arguments.quick else FULL, turns=1)
@@ -96,10 +94,7 @@ def main() -> None:
         for side, variables in sides.items():
             names[side], turns[-1][side] = in_process(variables, quick=arguments.quick)
             print(f"turn {turn + 1}: {side} done", file=sys.stderr)
-    text = page(names, turns)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text, encoding="utf-8")
+    print_page(page(names, turns), arguments.output)
 
 
 def page(names: dict[str, str], turns: Sequence[dict[str, dict[str, float]]]) -> str:

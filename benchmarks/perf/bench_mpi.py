@@ -8,7 +8,6 @@ and .venv-mpich/bin/python for MPICH. Both sides run in the same launch on the s
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench_page import describe_machine, markdown_table, number
+from bench_page import describe_machine, markdown_table, number, page_options, print_page, run_script
 from mpi_plan import (
     DEPTHS,
     FULL,
@@ -184,24 +183,14 @@ def measure_mpi(python: Path, effort: Effort, folder: Path) -> list[Report]:
 
 def main() -> None:
     """Measure with every MPI that was named, print the tables, write them to a file if asked."""
-    parser = argparse.ArgumentParser(description="Compare the MPI transport with a bare mpi4py loop.")
-    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
-    parser.add_argument("--output", type=Path, help="write the tables to this Markdown file as well")
+    parser = page_options("Compare the MPI transport with a bare mpi4py loop.")
     parser.add_argument("pythons", type=Path, nargs="+", metavar="PYTHON", help="of an environment with an MPI")
     arguments = parser.parse_args()
     effort = QUICK if arguments.quick else FULL
     with tempfile.TemporaryDirectory() as name:
         reports = [measure_mpi(python, effort, Path(name)) for python in arguments.pythons]
-    text = page(reports)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(f"# Speed of the MPI transport\n\n{describe_machine()}\n\n{text}", encoding="utf-8")
+    print_page(page(reports), arguments.output, f"# Speed of the MPI transport\n\n{describe_machine()}\n\n")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

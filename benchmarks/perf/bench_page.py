@@ -1,14 +1,44 @@
-"""What the pages of the performance benchmarks share: tables in Markdown, and the machine they were measured on."""
+"""What the performance benchmarks share: options, tables in Markdown, the machine, and how a page is written."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from areabench.errors import UserError
 from areabench.runfile.provenance import gather_provenance
+
+
+def page_options(description: str, folder: str | None = None) -> argparse.ArgumentParser:
+    """A parser with --quick and --output; the latter is a page, or a folder where one is given."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
+    if folder is None:
+        parser.add_argument("--output", type=Path, help="write the page to this Markdown file as well")
+    else:
+        parser.add_argument("--output", type=Path, default=Path(folder), help=f"folder (default {folder})")
+    return parser
+
+
+def print_page(text: str, output: Path | None, heading: str = "") -> None:
+    """Print a page, and write it to a file if asked, there below a heading."""
+    print(text)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(f"{heading}{text}", encoding="utf-8")
+
+
+def run_script(main: Callable[[], None]) -> None:
+    """Call a script; a mistake of its user ends it with one line and exit code 2."""
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

@@ -7,7 +7,6 @@ The other frameworks are installed into environments of their own (peers/environ
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -22,7 +21,7 @@ from statistics import median
 from typing import NamedTuple
 
 import numpy as np
-from bench_page import describe_machine, markdown_table, number
+from bench_page import describe_machine, markdown_table, number, page_options, print_page, run_script
 from peers.environments import Needs, make_environment
 from peers.window import Plan, Report, checked
 
@@ -272,13 +271,9 @@ def cell_text(rates: Sequence[float]) -> str:
 
 def main() -> None:
     """Install, measure, print the page, write it to a file if asked."""
-    parser = argparse.ArgumentParser(description="Compare areabench's speed with that of other frameworks.")
-    parser.add_argument(
-        "--quick", action="store_true", help="one short turn, to see that it works; the numbers are bad"
-    )
+    parser = page_options("Compare areabench's speed with that of other frameworks.")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="rows of the table (default: all)")
     parser.add_argument("--torch", default="torch", help="the torch of the other frameworks, as pip reads it")
-    parser.add_argument("--output", type=Path, help="write the page to this Markdown file as well")
     arguments = parser.parse_args()
     entrants = [entrant for entrant in ENTRANTS if arguments.only is None or entrant.name in arguments.only]
     if not entrants:
@@ -291,20 +286,10 @@ def main() -> None:
     write_data(HOME / "data")
     ready = [entrant for entrant in entrants if entrant.name in pythons]
     rates, failures = measure_turns(pythons, ready, effort)
-    text = page(entrants, rates, missing | failures, effort)
-    print(text)
-    if arguments.output is not None:
-        machine = f"{describe_machine()} {arguments.torch}. Load of the machine before it: {load_before:.1f} processes."
-        command = "`make bench-peers` writes this page."
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(
-            f"# Speed beside other frameworks\n\n{machine} {command}\n\n{text}", encoding="utf-8"
-        )
+    machine = f"{describe_machine()} {arguments.torch}. Load of the machine before it: {load_before:.1f} processes."
+    heading = f"# Speed beside other frameworks\n\n{machine} `make bench-peers` writes this page.\n\n"
+    print_page(page(entrants, rates, missing | failures, effort), arguments.output, heading)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

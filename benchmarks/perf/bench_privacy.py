@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from bench_page import describe_machine, markdown_table, number
+from bench_page import describe_machine, markdown_table, number, print_page
 
 import areabench
 from areabench.engine.scenario import build_scenario
@@ -163,9 +163,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         text = page(mask_rows(), rate_rows(options.seconds, Path(folder)))
-    print(text, end="")
-    if options.output is not None:
-        options.output.write_text(text, encoding="utf-8")
+    print_page(text, options.output)
 
 
 if __name__ == "__main__":

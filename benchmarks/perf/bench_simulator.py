@@ -8,7 +8,6 @@ without loading the data and without evaluation, which has a row of its own.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from bench_page import describe_machine, markdown_table
+from bench_page import describe_machine, markdown_table, page_options, print_page
 
 from areabench.arrays import FLOAT32, Vector
 from areabench.engine.lanes import build_pass
@@ -362,18 +361,11 @@ def measure(folder: Path, sizes: Sizes) -> list[tuple[str, str, str]]:
 
 def main() -> None:
     """Measure, print the table, write it to a file if asked."""
-    parser = argparse.ArgumentParser(description="Time the simulator against its bare matrix products.")
-    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
-    parser.add_argument("--output", type=Path, help="write the table to this Markdown file as well")
-    arguments = parser.parse_args()
+    arguments = page_options("Time the simulator against its bare matrix products.").parse_args()
     with tempfile.TemporaryDirectory() as name, np.errstate(over="ignore", invalid="ignore"):
         rows = measure(Path(name), QUICK if arguments.quick else FULL)
     table = markdown_table([("n = 128, MNIST", "measured", "goal"), *rows])
-    print(table)
-    if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        text = f"# Speed of the simulator\n\n{describe_machine()}\n\n{table}"
-        arguments.output.write_text(text, encoding="utf-8")
+    print_page(table, arguments.output, f"# Speed of the simulator\n\n{describe_machine()}\n\n")
 
 
 if __name__ == "__main__":

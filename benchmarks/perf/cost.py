@@ -7,14 +7,13 @@ Each point has a process of its own with one thread. Writes cost.md, cost.png an
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from bench_page import describe_machine, markdown_table
+from bench_page import describe_machine, markdown_table, page_options, print_page, run_script
 from cost_point import (
     QUICK,
     Cost,
@@ -33,7 +32,6 @@ from cost_point import (
     warm_up,
 )
 
-from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import method_label
 
@@ -157,21 +155,11 @@ def page(measured: Sequence[Measured], sections: Sequence[str], limit_bytes: flo
 
 def main() -> None:
     """Measure all points, write the page and the figure."""
-    parser = argparse.ArgumentParser(description="Measure time and memory of a simulated update against n, d and M.")
-    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
+    parser = page_options("Measure time and memory of a simulated update against n, d and M.", "runs/cost")
     parser.add_argument("--memory-gb", type=float, default=8.0, help="leave out what has more models (default 8)")
-    parser.add_argument("--output", type=Path, default=Path("runs/cost"), help="folder (default runs/cost)")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()
     limit_bytes = 1e9 * arguments.memory_gb
-    try:
-        run(sizes, limit_bytes, arguments.output)
-    except UserError as error:
-        sys.exit(f"error: {error}")
-
-
-def run(sizes: Sizes, limit_bytes: float, folder: Path) -> None:
-    """Measure and write."""
     with tempfile.TemporaryDirectory() as name:
         cache = Path(name)
         measure_apart(warm_up(), cache)
@@ -182,10 +170,9 @@ def run(sizes: Sizes, limit_bytes: float, folder: Path) -> None:
     from cost_figure import draw_files  # not before: a point's process starts with the memory of this one
 
     text = page(measured, (set_up_table(set_up(sizes), ready), many), limit_bytes)
-    draw_files(measured, folder)
-    (folder / "cost.md").write_text(text, encoding="utf-8")
-    print(text)
+    draw_files(measured, arguments.output)
+    print_page(text, arguments.output / "cost.md")
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)
