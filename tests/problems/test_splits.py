@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
+from areabench.problems import SPLITS
 from areabench.problems.splits import dirichlet
 from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.problems.splits.dirichlet_equal import DirichletEqual
@@ -17,12 +18,9 @@ from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.problems.splits.rows import ClientRows, SplitSettings, part_sizes
 
 ALL: list[SplitSettings] = [
-    Dirichlet(),
+    *(SPLITS[name]() for name in SPLITS),
     Dirichlet(concentration=1e-6),
     Dirichlet(concentration=1e6),
-    Iid(),
-    NearlyIid(),
-    DirichletEqual(),
 ]
 TWELVE = np.array([0] * 7 + [1] * 5)
 every = pytest.mark.parametrize("settings", ALL, ids=str)
@@ -54,7 +52,7 @@ def test_parts_are_sorted_disjoint_and_not_empty(settings: SplitSettings) -> Non
     assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
     assert len(np.unique(rows)) == len(rows)
     assert 0 <= rows.min() <= rows.max() < 301
-    assert len(rows) == (301 // 7 * 7 if isinstance(settings, DirichletEqual) else 301)
+    assert len(rows) == (7 * (301 // 7) if isinstance(settings, DirichletEqual) else 301)
 
 
 @every

@@ -12,6 +12,7 @@ from areabench.errors import UserError
 from areabench.experiment.experiment import Clients
 from areabench.settings.keys import PythonObject
 from areabench.streams import Purpose, stream
+from areabench.timing import DELAYS
 from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.fixed import FixedDelays
@@ -82,6 +83,20 @@ def test_exponential_delays_are_the_clients_stream_over_its_rate_whoever_asks_fi
         expected = stream(9, Purpose.DELAYS, client).standard_exponential(4000) / rate
         assert [delays.next_s(client) for _ in range(4000)] == expected.tolist()
         assert 0.9 < expected.mean() * rate < 1.1  # six standard errors
+
+
+@pytest.mark.parametrize("name", DELAYS)
+def test_durations_of_every_model_are_the_clients_own_and_can_be_skipped(tmp_path: Path, name: str) -> None:
+    (tmp_path / "trace.csv").write_text(HEADER + "0,0.5\n1,2.0\n1,0.25\n")
+    settings = DELAYS[name](file=str(tmp_path / "trace.csv")) if name == "trace" else DELAYS[name]()
+    whole, late, other = (Delays(settings, np.array([2.0, 4.0]), seed=5) for _ in range(3))
+    expected = [whole.next_s(1) for _ in range(40)]
+    assert min(expected) > 0
+    late.skip_rounds(1, rounds=7, local_steps=0)
+    for _ in range(3):
+        other.next_s(0)  # whoever asks first
+    assert [late.next_s(1) for _ in range(33)] == expected[7:]
+    assert [other.next_s(1) for _ in range(40)] == expected
 
 
 def test_own_delays_are_asked_for_once() -> None:
