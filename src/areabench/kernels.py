@@ -62,7 +62,11 @@ def kernels_in_force() -> Kernels:
     libraries = [each for each in get_cached_controller().lib_controllers if each.user_api == "blas"]
     names = {getattr(each, "architecture", None) or f"{each.internal_api} {each.version}" for each in libraries}
     blas = ", ".join(sorted(names)) or "not known"
-    return Kernels(_processor().get("model name") or platform.machine(), blas, simd, _torch())
+    torch: Any = sys.modules.get("torch")
+    capability = ""
+    if torch is not None:
+        capability = _bound(torch.backends.cpu.get_cpu_capability())
+    return Kernels(_processor().get("model name") or platform.machine(), blas, simd, capability)
 
 
 def of_all(parts: Sequence[Kernels]) -> Kernels:
@@ -87,13 +91,6 @@ def _simd(*lists: str) -> list[str]:
 
     built: Any = np.show_config(mode="dicts")
     return [name for each in lists for name in built.get("SIMD Extensions", {}).get(each, [])]
-
-
-def _torch() -> str:
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return ""
-    return _bound(torch.backends.cpu.get_cpu_capability())
 
 
 def _bound(capability: str) -> str:

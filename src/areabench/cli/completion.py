@@ -10,12 +10,9 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
+from typing import Literal, NoReturn, get_args, get_origin
 
 from areabench.cli import Command, CommandContext
-
-if TYPE_CHECKING:
-    from dataclasses import Field
 
 SHELLS = ("bash", "zsh", "fish")
 _EXPERIMENTS = ("experiment", "sweeps", "split", "file")  # options that take an experiment or a sweep file
@@ -63,7 +60,9 @@ def _completer(action: argparse.Action) -> Callable[..., Iterable[str]] | None:
     if action.dest == "overrides":
         return lambda **_: override_words()
     if action.dest == "step_sizes":
-        return lambda **_: _method_words()
+        from areabench.methods import METHODS
+
+        return lambda **_: [f"{method}=" for method in METHODS]
     if action.type is not Path:
         return None
     if action.metavar == "DIR":
@@ -75,12 +74,6 @@ def _completer(action: argparse.Action) -> Callable[..., Iterable[str]] | None:
     return FilesCompleter()
 
 
-def _method_words() -> list[str]:
-    from areabench.methods import METHODS
-
-    return [f"{method}=" for method in METHODS]
-
-
 def override_words() -> list[str]:
     """What may follow `--set`: `section.key=value` where the values are known, else `section.key=`; each once."""
     from areabench.experiment.experiment import Experiment
@@ -89,34 +82,30 @@ def override_words() -> list[str]:
 
 
 def _record_words(record: type, prefix: str) -> Iterator[str]:
+    """The words of all keys of a record, and of all parts that its sections can name."""
     from dataclasses import fields
 
-    from areabench.settings.parse import hints_of
+    from areabench.settings.parse import hints_of, options_of, records_of
+    from areabench.settings.parts import name_of
 
     hints = hints_of(record)
     for item in fields(record):
-        yield from _key_words(prefix + item.name, item, hints[item.name])
-
-
-def _key_words(key: str, item: Field[Any], kind: Any) -> Iterator[str]:
-    """The words of one key, or of all parts that a section can name."""
-    from areabench.settings.parse import options_of, records_of
-    from areabench.settings.parts import name_of
-
-    records = records_of(item, kind)
-    if "parts" in item.metadata:
-        yield from (f"{key}.name={name_of(record)}" for record in records)
-    if records:
-        for record in records:
-            yield from (word for word in _record_words(record, f"{key}.") if not word.startswith(f"{key}.name="))
-        return
-    option = options_of(kind)[0]
-    if get_origin(option) is Literal:
-        yield from (f"{key}={value}" for value in get_args(option))
-    elif option is bool:
-        yield from (f"{key}=true", f"{key}=false")
-    else:
-        yield f"{key}="
+        key = prefix + item.name
+        records = records_of(item, hints[item.name])
+        if "parts" in item.metadata:
+            yield from (f"{key}.name={name_of(part)}" for part in records)
+        for part in records:
+            # The name of a part is offered with its values, above.
+            yield from (word for word in _record_words(part, f"{key}.") if not word.startswith(f"{key}.name="))
+        if records:
+            continue
+        option = options_of(hints[item.name])[0]
+        if get_origin(option) is Literal:
+            yield from (f"{key}={value}" for value in get_args(option))
+        elif option is bool:
+            yield from (f"{key}=true", f"{key}=false")
+        else:
+            yield f"{key}="
 
 
 COMMAND = Command(
