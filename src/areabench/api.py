@@ -110,6 +110,7 @@ def launch(
             f"{', '.join(map(repr, passed))}: an object of this process cannot be sent to MPI ranks; put the function "
             "into a module, and pass it from there"
         )
+    # The ranks read the experiment from a file: what has been passed is written with all its defaults.
     ranks_get = _environment_of_ranks(chosen.bits)
     with TemporaryDirectory(prefix="areabench-") as folder, _run_file(output) as path, ranks_get:
         file = Path(folder, "experiment.toml")
@@ -193,8 +194,9 @@ def sweep(
         if report.stopped:
             raise RunFailure(report.stopped)
         found = open_sweep(folder)
+        # The folder is removed now, and results are kept once they were read.
         if output is None and found.tuning is not None:
-            _ = found.tuning.results  # they are kept once read, and the folder is removed
+            _ = found.tuning.results
         return found
 
 

@@ -158,6 +158,7 @@ def this_machine() -> str:
 
 def is_alive(process: Process) -> bool:
     """Whether a process of this machine still runs; a later process with the same number does not count."""
+    # Systems use process numbers again, so that the start time must be the same too where it is known.
     began = start_ticks(process.pid)
     return began is not None and process.began in (0, began)
 

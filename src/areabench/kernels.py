@@ -131,6 +131,7 @@ def require(kernels: Kernels) -> None:
             if _has(needed):
                 newest = name
         here = replace(here, torch=_bound(os.environ.get("ATEN_CPU_CAPABILITY", newest).upper()))
+    # A process that was started with these variables and has other kernels would start again for ever.
     if not here.rounds_as(kernels) and not _are_set(variables) and kernels.blas in available():
         raise OtherKernels(variables)
 

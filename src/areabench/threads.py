@@ -41,6 +41,7 @@ def limited_threads() -> Iterator[None]:
     known = {library.filepath: limits.get(library.internal_api, 1) for library in controller.lib_controllers}
     numbers = {library.user_api: library.num_threads for library in controller.lib_controllers}
     before = {name: os.environ.get(name) for name in (*VARIABLES.values(), _DEFAULTED)}
+    # Libraries that are loaded from now on, and processes that are started, read the environment.
     unset = _set_defaults(os.environ)
     with controller.limit(limits=known):
         torch_number = _set_torch(limits["openmp"])

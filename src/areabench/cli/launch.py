@@ -25,7 +25,8 @@ def launch_command(options: argparse.Namespace, context: CommandContext) -> int:
 
     experiment = load_experiment(options.experiment, options.overrides)
     run_options = run_options_of(options, context)
-    require_bits(experiment.bits)  # the ranks have the environment of this process
+    # The ranks have the environment of this process, so it must ask for the kernels that they are to take.
+    require_bits(experiment.bits)
     tolerance = FaultTolerance(options.fault_tolerant)
     return launch_run(
         experiment, options.experiment, run_options, options.ranks, tolerance, overrides=options.overrides

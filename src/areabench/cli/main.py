@@ -119,8 +119,9 @@ def main(arguments: Sequence[str]) -> int:
 
         print(f"areabench: {unknown('command', arguments[0], TYPED)}", file=sys.stderr)
         return 2
+    # The parser of one command loads the file of that command alone: every rank of a launch makes one.
     if arguments[0] in COMMANDS:
-        parser = build_parser((arguments[0],))  # every rank of a launch makes one
+        parser = build_parser((arguments[0],))
     else:
         parser = build_parser(with_options=arguments[0] not in ("-h", "--help", "--version"))
     options, others = parser.parse_known_args(arguments)
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     from areabench.files import check_paths
     from areabench.threads import set_before_numpy
 
+    # BLAS and MPI read these variables when they are loaded, which the action of the command does.
     set_before_numpy(os.environ)
     if options.command in (*_STARTING_RANKS, *_ON_RANKS):
         from areabench.launching.families import set_mpi_defaults
@@ -153,7 +155,8 @@ def main(arguments: Sequence[str]) -> int:
         return 4
     except (SilentExit, OutputFailure):
         raise
-    except SystemExit as ended:  # of code that the user has named; it must not look like our success
+    except SystemExit as ended:
+        # Code that the user has named has called it; it must not look like our own success.
         import traceback
 
         frame = traceback.extract_tb(ended.__traceback__)[-1]

@@ -49,6 +49,7 @@ def resume_command(options: argparse.Namespace, context: CommandContext) -> int:
     from areabench.transports.session import resumable, resume_simulation
 
     with open_run(path) as recorded:
+        # What cannot be resumed is said before this process starts again with other kernels, or starts ranks.
         resumable(recorded)
         check_trusted(recorded.experiment, path, trusted)
         require_bits(recorded.experiment.bits)

@@ -119,10 +119,11 @@ def examine(
         "disc": lambda: check_disc(runs),
         "memory": lambda: check_memory(ranks),
     }
+    # A broken machine may make anything of a check; the others still say what they find.
     for name, check in checks.items():
         try:
             found = check()
-        except Exception as error:  # whatever a broken machine makes of it
+        except Exception as error:
             found = _fail(f"cannot be checked: {one_line(error)}", "see what the system says about it")
         yield replace(found, name=name)
 

@@ -93,6 +93,7 @@ def _end(world: World, code: int, started: StartedBy | None) -> int:
 
     MPI's finalisation is collective, and Open MPI may wait in it for lost ranks too; after a loss it is left out.
     """
+    # MPI would wait for the lost ranks where it is finalised, so nothing of Python's end is run.
     if world.lost_ranks:
         sys.stdout.flush()
         sys.stderr.flush()

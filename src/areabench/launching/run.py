@@ -51,7 +51,8 @@ def launch_run(
     place_clients(experiment, ranks)
     check_parts(experiment, experiment.module_folders or ())  # every rank does, but its error is longer
     output = options.output_for(experiment)
-    refuse_existing(output, force=options.force)  # before mpirun starts, which adds pages to every error
+    # Each of these would fail on the ranks too, but mpirun adds pages to every error.
+    refuse_existing(output, force=options.force)
     refuse_busy(output)
     words = ["run", str(file), "--output", str(output)]
     if options.force:
@@ -113,7 +114,8 @@ def _start_ranks(
     if not any(variable in os.environ for variable in ALLOCATIONS):
         check_machine(ranks, os.environ)
         watched = ranks
-    with without_signals():  # a signal that comes while the file is marked must not keep us from it
+    # A signal that comes while the file is marked as failed must not keep us from it.
+    with without_signals():
         try:
             ending = supervise(command, show=show, ranks=watched, quiet=quiet)
         except OSError as error:

@@ -83,7 +83,8 @@ def supervise(command: Sequence[str], *, show: Show | None = None, ranks: int = 
                 relay(mpirun.stderr, show)
             code = mpirun.wait()
             thread.join()
-        if code < 0:  # killed: its ranks may still run, and write
+        # An mpirun that was killed has left its ranks, which may still run, and write to the file.
+        if code < 0:
             end_ranks(str(folder))
         return LauncherExit(0 if watch.left_behind else code, forwarder.first, watch.reason)
 
@@ -196,6 +197,7 @@ class LaunchWatch:
             self._death_s = now_s
         if self._dead and now_s > self._death_s + _OWN_END_S:
             return self.deaths()
+        # A launcher starts all ranks of a machine at once: one that is not there by now was there, and is dead.
         missing = [str(rank) for rank in range(self._ranks) if rank not in self._found]
         if self._found and missing and now_s > self._found_s + _APPEAR_S:
             return _died(missing)
