@@ -22,9 +22,9 @@ from areabench.errors import UserError
 from areabench.experiment.experiment import Clients, Record
 from areabench.experiment.parse import parse_experiment
 from areabench.results.comparison import (
-    Arrivals,
     Curve,
     Pair,
+    Rows,
     arrivals,
     compare_runs,
     differing_keys,
@@ -46,10 +46,12 @@ from areabench.timing.rates import UniformRates
 EXPERIMENT = logistic("horizon_s = 2.0", name="pair", clients=3, step_size=0.5)
 
 
-def sequence(*events: tuple[int, int, float]) -> Arrivals:
-    """Arrivals from (client, round, time)."""
-    client, number, time_s = zip(*events, strict=True) if events else ((), (), ())
-    return Arrivals(np.array(client, np.int64), np.array(number, np.int64), np.array(time_s, np.float64))
+def sequence(*events: tuple[int, int, float]) -> Rows:
+    """Updates from (client, round, time)."""
+    rows = np.zeros(len(events), EVENT)
+    for row, values in zip(rows, events, strict=True):
+        row["client"], row["round"], row["time_s"] = values
+    return rows
 
 
 def curve(time_s: Sequence[float], values: Sequence[float]) -> Curve:
@@ -149,8 +151,7 @@ def test_only_updates_that_were_used_are_arrivals() -> None:
     events["client"] = [4, -1, 5]
     events["round"] = [7, -1, 8]
     events["time_s"] = [0.5, 0.5, 0.6]
-    found = arrivals(events)
-    assert (found.client.tolist(), found.round.tolist(), found.time_s.tolist()) == ([4], [7], [0.5])
+    assert arrivals(events)[["client", "round", "time_s"]].tolist() == [(4, 7, 0.5)]
 
 
 # ---------------------------------------------------------------------------------------------------- time
@@ -237,7 +238,7 @@ def late(path: Path, seconds: float) -> Path:
 def test_a_run_agrees_with_itself(simulated: Simulated) -> None:
     with open_run(simulated("a.h5")) as first, open_run(late(simulated("b.h5"), 0.25)) as second:
         found = compare_runs(first, second)
-        updates = len(arrivals(first.events_array).time_s)
+        updates = len(arrivals(first.events_array))
     assert found.updates == Pair(updates, updates, 0.0)
     assert found.order is not None
     assert (found.order.common, found.order.distance, found.order.differs_at) == (updates, 0.0, None)

@@ -184,7 +184,8 @@ def test_extends_merges_key_by_key() -> None:
 
 def test_a_files_grids_replace_the_inherited_ones() -> None:
     written(BASE + GRID, "base.toml")
-    plan = plan_of("extends = 'base.toml'\n[[sweep.grid]]\nclients.count = [3]\n")
+    plan = plan_of("extends = 'base.toml'\n[sweep]\ntitle = ''\n[[sweep.grid]]\nclients.count = [3]\n")
+    assert plan.title == "try"  # an empty title takes the inherited one back
     assert [(one.clients.count, one.seed) for one in experiments(plan)] == [(3, 7), (3, 8)]
 
 

@@ -365,11 +365,7 @@ def violations(subject: Subject) -> Iterator[str]:
         yield experiment.problem.not_convex_enough
     elif not subject.theorem1 and not subject.theorem2:
         yield f'problem "{experiment.problem.name}": nothing is known of its constants (Assumptions 2 to 4)'
-    yield from _step_violations(subject)
 
-
-def _step_violations(subject: Subject) -> Iterator[str]:
-    experiment = subject.experiment
     alpha = experiment.method.step_size
     if experiment.schedule.of_theorem:
         if alpha != 1:

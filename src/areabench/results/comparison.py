@@ -21,15 +21,7 @@ from areabench.runfile.read import Run
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """The updates that the server used, in its order."""
-
-    client: Integers
-    round: Integers
-    time_s: Floats
+Rows = NDArray[Any]  # of the event log
 
 
 @dataclass(frozen=True)
@@ -63,13 +55,13 @@ class Shift:
     drift_percent: float  # its slope: how much slower the second run's clients are
 
 
-def arrivals(events: NDArray[Any]) -> Arrivals:
-    """The updates among the events of a run file."""
-    used = events[events["kind"] == Kind.UPDATE]
-    return Arrivals(used["client"].astype(np.int64), used["round"], used["time_s"])
+def arrivals(events: NDArray[Any]) -> Rows:
+    """The updates among the events of a run file: those that the server used, in its order."""
+    used: Rows = events[events["kind"] == Kind.UPDATE]
+    return used
 
 
-def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
+def order_of(first: Rows, second: Rows) -> ArrivalOrder:
     """How far apart two orders of arrivals are; O(N log N)."""
     keys_first, keys_second = _keys(first, second)
     at_first, at_second = _common(first, second)
@@ -80,7 +72,8 @@ def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
     differs_at = None if len(keys_first) == len(keys_second) else shorter
     if len(differ):
         differs_at = int(differ[0])
-    ends_s = np.append(first.time_s, first.time_s[-1:])  # the end of the first, where it is the beginning of the second
+    # where the first is the beginning of the second, they differ at its end
+    ends_s = np.append(first["time_s"], first["time_s"][-1:])
     return ArrivalOrder(
         common=len(at_first),
         only_first=len(keys_first) - len(at_first),
@@ -104,16 +97,17 @@ def discordance(permutation: Integers) -> float:
     return round((1 - tau) / 2 * pairs) / pairs  # a whole number of pairs: no rounding is left
 
 
-def _keys(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
+def _keys(first: Rows, second: Rows) -> list[Integers]:
     """A number for each (client, round)."""
-    rounds = 1 + max(int(one.round.max(initial=0)) for one in (first, second))
-    return first.client * rounds + first.round, second.client * rounds + second.round
+    rounds = 1 + max(int(one["round"].max(initial=0)) for one in (first, second))
+    return [one["client"].astype(np.int64) * rounds + one["round"] for one in (first, second)]
 
 
-def _common(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
+def _common(first: Rows, second: Rows) -> tuple[Integers, Integers]:
     """The positions of the common arrivals in both, in the order of the first."""
     # An arrival is the same in both runs if it is the same round of the same client.
-    _, at_first, at_second = np.intersect1d(*_keys(first, second), assume_unique=True, return_indices=True)
+    keys_first, keys_second = _keys(first, second)
+    _, at_first, at_second = np.intersect1d(keys_first, keys_second, assume_unique=True, return_indices=True)
     by_first = np.argsort(at_first)
     return at_first[by_first], at_second[by_first]
 
@@ -121,11 +115,11 @@ def _common(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
 # ---------------------------------------------------------------------------------------------------- time
 
 
-def time_shifts(first: Arrivals, second: Arrivals) -> tuple[Floats, Floats]:
+def time_shifts(first: Rows, second: Rows) -> tuple[Floats, Floats]:
     """For each common arrival its time in the first run, and how much later it is in the second, in seconds."""
     at_first, at_second = _common(first, second)
-    time_s = first.time_s[at_first]
-    return time_s, second.time_s[at_second] - time_s
+    time_s = first["time_s"][at_first]
+    return time_s, second["time_s"][at_second] - time_s
 
 
 def shift_of(time_s: Floats, shift_s: Floats) -> Shift:

@@ -104,7 +104,12 @@ class Comparison:
     @property
     def slug(self) -> str:
         """Distinguishes the figure's file from others, as in `-n4-iid`; empty where there is one comparison."""
-        return "".join(f"-{_short(key)}{value}" for key, value in self.differences).replace("/", "-").replace(":", ".")
+        words = ""
+        for key, value in self.differences:
+            # the name of a variant needs no key
+            short = "" if key.endswith(".name") else _SHORT.get(key, key.rpartition(".")[2])
+            words += f"-{short}{value}"
+        return words.replace("/", "-").replace(":", ".")
 
     @property
     def caption(self) -> str:
@@ -343,10 +348,3 @@ def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any
     keys = list(dict.fromkeys(key for one in flat for key in one))
     differing = [key for key in keys if len({one[key] for one in flat if key in one}) > 1]
     return [tuple((key, one[key]) for key in differing if key in one) for one in flat]
-
-
-def _short(key: str) -> str:
-    """A key in a file name; the name of a variant needs no key."""
-    if key.endswith(".name"):
-        return ""
-    return _SHORT.get(key, key.rpartition(".")[2])

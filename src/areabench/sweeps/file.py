@@ -116,7 +116,8 @@ def check_sweep(table: Table, place: Location) -> SweepFile:
     inner = place.inner("sweep")
     plain = section
     if isinstance(section, dict):
-        plain = {name: value for name, value in section.items() if name != "grid"}
+        # An empty title takes back the one of the file that is extended.
+        plain = {name: value for name, value in section.items() if name != "grid" and (name, value) != ("title", "")}
     read: _Section = read_record(_Section, plain, inner)
     if "grid" not in section and "trials" not in section:
         raise inner.error("has neither trials nor a grid; add trials = 10, or a [[sweep.grid]] with lists of values")
