@@ -117,18 +117,18 @@ def file(tmp_path: Path) -> Any:
 def test_a_dataset_may_lack_64_mib_of_what_it_declares(dtype: Any, width: int, file: h5py.File) -> None:
     rows = MOST // (np.dtype(dtype).itemsize * width)
     file.create_dataset("rows", (rows + 1, width), dtype, chunks=(1024, width))
-    assert len(read_rows(file, "rows", slice(rows))) == rows
-    assert len(read_rows(file, "rows", slice(1, None))) == rows
+    assert len(read_rows(file["rows"], slice(rows))) == rows
+    assert len(read_rows(file["rows"], slice(1, None))) == rows
     with pytest.raises(ValueError, match=r"/rows declares [\d,]+ bytes and stores 0"):
-        read_rows(file, "rows", slice(None))
+        read_rows(file["rows"], slice(None))
 
 
 def test_what_a_dataset_stores_counts(file: h5py.File, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("areabench.runfile.open._MOST_UNFILLED", 7)
     file.create_dataset("rows", (2,), np.float64, chunks=(1,))[0] = 5.0
-    assert read_rows(file, "rows", slice(1)).tolist() == [5.0]
+    assert read_rows(file["rows"], slice(1)).tolist() == [5.0]
     with pytest.raises(ValueError, match="/rows declares 16 bytes and stores 8"):
-        read_rows(file, "rows", slice(None))
+        read_rows(file["rows"], slice(None))
 
 
 def test_only_what_lies_in_the_file_is_read(file: h5py.File, tmp_path: Path) -> None:

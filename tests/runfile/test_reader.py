@@ -78,10 +78,10 @@ def test_rows_are_given_from_any_row_to_any_row(path: Path, monkeypatch: pytest.
 def test_rows_that_cannot_be_read_are_reported_block_by_block(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(path, [2] * 5)
 
-    def broken(file: h5py.File, name: str, chosen: slice) -> Any:
+    def broken(dataset: h5py.Dataset, chosen: slice) -> Any:
         if chosen.stop > 6:
             raise OSError("no sector")
-        return read_rows(file, name, chosen)
+        return read_rows(dataset, chosen)
 
     monkeypatch.setattr("areabench.runfile.reader.read_rows", broken)
     assert counted(path) == f"rows 6 to 7 of /{ROWS} cannot be read: no sector"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import crc32
-from areabench.runfile.open import read_rows
+from areabench.runfile.open import read_rows, stored_in_file
 from areabench.runfile.schema import CHECKSUM
 
 CHECKSUMS = "checksums"
@@ -85,12 +85,14 @@ def read_blocks(file: h5py.File, *, strict: bool) -> dict[str, list[Block]]:
     A run adds one block after the other. A damaged row of /checksums, or a block elsewhere, is a ValueError: the rows
     behind it would not be counted. Without `strict` they are left out.
     """
-    rows = read_rows(file, CHECKSUMS, slice(None))
+    rows = read_rows(stored_in_file(file, CHECKSUMS), slice(None))
     if rows.dtype != CHECKSUM:
         raise ValueError(f"/{CHECKSUMS} has columns {rows.dtype.names}, expected {CHECKSUM.names}")
     blocks: dict[str, list[Block]] = {}
-    for number, (row, (name, first, count, checksum, own)) in enumerate(zip(rows, rows.tolist(), strict=True)):
-        if crc32(row.tobytes()[:_OWN]) != own:
+    content = memoryview(rows.tobytes())
+    for number, (name, first, count, checksum, own) in enumerate(rows.tolist()):
+        start = number * CHECKSUM.itemsize
+        if crc32(content[start : start + _OWN]) != own:
             if strict:
                 raise ValueError(f"row {number} of /{CHECKSUMS} does not have its checksum")
             continue

@@ -124,24 +124,25 @@ def was_left_open(file: h5py.File) -> bool:
     return bool(file.swmr_mode) or file.driver == "fileobj"
 
 
-def read_rows(file: h5py.File, name: str, chosen: slice) -> NDArray[Any]:
+def read_rows(dataset: h5py.Dataset, chosen: slice) -> NDArray[Any]:
     """Some rows of a dataset; an error of DAMAGE where they cannot be read.
 
-    Only rows that the file itself stores are read: a link or a virtual dataset may lead to any other file, also to one
-    that never answers, and a dataset may declare more rows than fit into memory without storing any.
+    Only rows that the file stores are read: a dataset may declare more than fit into memory without storing any.
     """
-    dataset = stored_in_file(file, name)
     count = len(range(*chosen.indices(len(dataset))))
     wanted = count * dataset.dtype.itemsize * math.prod(dataset.shape[1:])
     stored = dataset.id.get_storage_size()
     if wanted > stored + _MOST_UNFILLED:
-        raise ValueError(f"/{name} declares {wanted:,} bytes and stores {stored:,}")
+        raise ValueError(f"{dataset.name} declares {wanted:,} bytes and stores {stored:,}")
     rows: NDArray[Any] = dataset[chosen]
     return rows
 
 
 def stored_in_file(file: h5py.File, name: str) -> Any:
-    """A dataset or group that lies in the file itself; nothing else is opened."""
+    """A dataset or group that lies in the file itself.
+
+    Nothing else is opened: a link or a virtual dataset may lead to any other file, also to one that never answers.
+    """
     part = file
     for step in name.split("/"):
         if not isinstance(part.get(step, getlink=True), h5py.HardLink):

@@ -49,6 +49,7 @@ class RunReader:
         self.path = path
         self._salvage = salvage
         self._counts: dict[str, int] = {}
+        self._datasets: dict[str, h5py.Dataset] = {}
         with self._naming_damage():
             self._file: h5py.File = open_closed(path) if as_closed or salvage else open_file(path)
         self.was_left_open = was_left_open(self._file)
@@ -130,7 +131,7 @@ class RunReader:
     def model_size(self) -> tuple[int, np.dtype[Any]]:
         """The number of parameters, and their type."""
         with self._naming_damage():
-            models = stored_in_file(self._file, "snapshots/model")
+            models = self._dataset("snapshots/model")
             return int(models.shape[1]), models.dtype
 
     # ------------------------------------------------------------------------------------------------ rows
@@ -142,7 +143,7 @@ class RunReader:
         if expected is not None and not count:
             return np.zeros(0, expected)
         with self._naming_damage():
-            return read_rows(self._file, name, slice(first, count if last is None else min(last, count)))
+            return read_rows(self._dataset(name), slice(first, count if last is None else min(last, count)))
 
     def count(self, name: str, first: int = 0) -> int:
         """How many rows of a dataset count; they are verified once, those before row `first` not at all."""
@@ -161,8 +162,11 @@ class RunReader:
             start = sound = group[0].first
             problem = ""
             try:
-                self._check_columns(name)
-                rows = read_rows(self._file, name, slice(start, group[-1].last))
+                dataset = self._dataset(name)
+                expected = DATASETS[name].row
+                if expected is not None and dataset.dtype != expected:
+                    raise TypeError(f"it has columns {dataset.dtype.names}, expected {expected.names}")
+                rows = read_rows(dataset, slice(start, group[-1].last))
             except DAMAGE as error:
                 if at_once > 1:  # those before the block that cannot be read still count
                     at_once = 1
@@ -185,7 +189,7 @@ class RunReader:
     def length(self, name: str) -> int:
         """How many rows a dataset has, whether they count or not."""
         with self._naming_damage():
-            return len(stored_in_file(self._file, name)) if name != AVERAGES or self.keeps_averages else 0
+            return len(self._dataset(name)) if name != AVERAGES or self.keeps_averages else 0
 
     @cached_property
     def keeps_averages(self) -> bool:
@@ -212,11 +216,11 @@ class RunReader:
         with self._naming_damage():
             return read_blocks(self._file, strict=not self._salvage)
 
-    def _check_columns(self, name: str) -> None:
-        found = stored_in_file(self._file, name).dtype
-        expected = DATASETS[name].row
-        if expected is not None and found != expected:
-            raise TypeError(f"it has columns {found.names}, expected {expected.names}")
+    def _dataset(self, name: str) -> h5py.Dataset:
+        """A dataset; to look for one takes longer than to read a few rows."""
+        if name not in self._datasets:
+            self._datasets[name] = stored_in_file(self._file, name)
+        return self._datasets[name]
 
 
 def read_status(path: Path) -> Status:
