@@ -281,8 +281,9 @@ def _findings2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
 
 def awaits_solution(subject: Subject) -> bool:
     """Whether the suggestion needs a minimiser that takes long and was not asked for: Theorem 2 at measured rates."""
-    settings = None if subject.theorem1 else subject.theorem2
-    return subject.measured and settings is not None and settings.distance is None and not subject.solved
+    if subject.theorem1 or subject.theorem2 is None:
+        return False
+    return subject.measured and subject.theorem2.distance is None and not subject.solved
 
 
 def suggestion(subject: Subject) -> Experiment | None:

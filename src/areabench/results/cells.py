@@ -32,7 +32,7 @@ class Cell:
     @property
     def point(self) -> str:
         """The step size, and what else was tuned, in words."""
-        return f"{self.step_size:g}" + (f", {self.tuned}" if self.tuned else "")
+        return ", ".join(filter(None, (f"{self.step_size:g}", self.tuned)))
 
     @cached_property
     def finite(self) -> tuple[Result, ...]:
@@ -70,7 +70,9 @@ class Cell:
 
     def final(self, quantity: Quantity) -> Spread | None:
         """Accuracy or loss at the end."""
-        return self.accuracy if quantity == "test_accuracy" else self.loss
+        if quantity == "test_accuracy":
+            return self.accuracy
+        return self.loss
 
     @cached_property
     def reach(self) -> Reach:

@@ -69,9 +69,11 @@ def order_of(first: Rows, second: Rows) -> ArrivalOrder:
     moved = np.abs(permutation - np.arange(len(permutation)))
     shorter = min(len(keys_first), len(keys_second))
     differ = np.flatnonzero(keys_first[:shorter] != keys_second[:shorter])
-    differs_at = None if len(keys_first) == len(keys_second) else shorter
+    differs_at = None
     if len(differ):
         differs_at = int(differ[0])
+    elif len(keys_first) != len(keys_second):
+        differs_at = shorter
     # where the first is the beginning of the second, they differ at its end
     ends_s = np.append(first["time_s"], first["time_s"][-1:])
     return ArrivalOrder(

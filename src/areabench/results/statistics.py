@@ -218,8 +218,9 @@ class Reach:
 def reach_of(results: Sequence[Result], percent: float) -> Reach:
     """When trials with the same horizon reached a test accuracy in percent."""
     known = tuple(result.time_to_accuracy(percent) for result in results if result.knows_time_to(percent))
-    horizon_s = results[0].experiment.stop.horizon_s if results else None
-    return Reach(known, len(results) - len(known), horizon_s)
+    if not results:
+        return Reach((), 0, None)
+    return Reach(known, len(results) - len(known), results[0].experiment.stop.horizon_s)
 
 
 @dataclass(frozen=True, eq=False)
