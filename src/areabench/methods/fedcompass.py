@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,49 +81,52 @@ _GENERAL = -2  # those that came late
 
 
 class Groups(NamedTuple):
-    """The arrival groups that are open: number, expected time T_a and latest time T_l of each, shape (groups,)."""
+    """The arrival groups that are open: number, expected time T_a and latest time T_l of each."""
 
-    numbers: NDArray[np.int64]
-    expected_s: Numbers
-    latest_s: Numbers
-    following: int  # the number of the next group
+    numbers: tuple[int, ...] = ()
+    expected_s: tuple[float, ...] = ()
+    latest_s: tuple[float, ...] = ()
+    following: int = 0  # the number of the next group
 
     def opened(self, expected_s: float, latest_s: float) -> Groups:
         """With one more group."""
         return Groups(
-            np.append(self.numbers, self.following),
-            np.append(self.expected_s, expected_s),
-            np.append(self.latest_s, latest_s),
+            (*self.numbers, self.following),
+            (*self.expected_s, expected_s),
+            (*self.latest_s, latest_s),
             self.following + 1,
         )
 
     def without(self, numbers: set[int]) -> Groups:
         """Without these."""
-        left = ~np.isin(self.numbers, list(numbers))
-        return Groups(self.numbers[left], self.expected_s[left], self.latest_s[left], self.following)
+        left = [place for place, number in enumerate(self.numbers) if number not in numbers]
+        return Groups(_at(self.numbers, left), _at(self.expected_s, left), _at(self.latest_s, left), self.following)
 
 
 class HeldUpdates(NamedTuple):
     """Updates that wait for a step: one sum for each group and version of the model that they began from."""
 
-    groups: NDArray[np.int64]
-    versions: NDArray[np.int64]
+    groups: tuple[int, ...]
+    versions: tuple[int, ...]
     sums: Vector  # shape (sums, d)
 
     def add(self, group: int, version: int, payload: Vector) -> HeldUpdates:
         """With one more update; a sum, which nobody else holds, is changed in place."""
-        (found,) = np.nonzero((self.groups == group) & (self.versions == version))
-        if len(found):
-            self.sums[found[0]] += payload
-            return self
+        for place, pair in enumerate(zip(self.groups, self.versions, strict=True)):
+            if pair == (group, version):
+                self.sums[place] += payload
+                return self
         sums = np.concatenate([self.sums, payload[None]])
-        return HeldUpdates(np.append(self.groups, group), np.append(self.versions, version), sums)
+        return HeldUpdates((*self.groups, group), (*self.versions, version), sums)
 
-    def split(self, groups: set[int]) -> tuple[HeldUpdates, HeldUpdates]:
-        """Those of these groups, and the others."""
-        inside = np.isin(self.groups, list(groups))
-        used, left = (HeldUpdates(self.groups[at], self.versions[at], self.sums[at]) for at in (inside, ~inside))
-        return used, left
+    def only(self, groups: set[int], *, inside: bool) -> HeldUpdates:
+        """Those of these groups, or the others."""
+        places = [place for place, group in enumerate(self.groups) if (group in groups) == inside]
+        return HeldUpdates(_at(self.groups, places), _at(self.versions, places), self.sums[places])
+
+
+def _at(entries: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
+    return tuple(entries[place] for place in places)
 
 
 class CompassState(NamedTuple):
@@ -172,7 +175,7 @@ class _Compass:
         """The open group, and Q, where Q is largest within its limits."""
         best: tuple[int, int] | None = None
         groups = self.state.groups
-        for number, expected_s in zip(groups.numbers.tolist(), groups.expected_s.tolist(), strict=True):
+        for number, expected_s in zip(groups.numbers, groups.expected_s, strict=True):
             steps = math.floor((expected_s - now_s) / seconds)
             if self._settings.min_steps <= steps <= self._settings.max_steps and (best is None or steps >= best[1]):
                 best = number, steps
@@ -183,7 +186,7 @@ class _Compass:
         settings = self._settings
         state = self.state
         most = -1
-        for number, latest_s in zip(state.groups.numbers.tolist(), state.groups.latest_s.tolist(), strict=True):
+        for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True):
             fastest = float(state.seconds[state.group == number].min())
             steps = math.floor((latest_s + fastest * settings.max_steps - now_s) / seconds)
             if steps <= settings.max_steps:
@@ -195,7 +198,6 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
     """FedCompass with `clients` clients."""
 
     def start(model: Vector) -> Step:
-        none = np.empty(0, np.int64)
         state = CompassState(
             model=model,
             version=0,
@@ -204,8 +206,8 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
             begun_s=np.zeros(clients),
             group=np.full(clients, _NEW),
             arrived=np.zeros(clients, np.bool_),
-            groups=Groups(none, np.empty(0), np.empty(0), following=0),
-            held=HeldUpdates(none, none, np.empty((0, *model.shape), model.dtype)),
+            groups=Groups(),
+            held=HeldUpdates((), (), np.empty((0, *model.shape), model.dtype)),
         )
         return Step(state, tuple(Call(client, local_steps=settings.max_steps) for client in range(clients)))
 
@@ -231,11 +233,15 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         closing = set() if alone else _complete(state)
         if not alone and not closing:
             state = state._replace(now_s=max(state.now_s, wake(state)))
-            closing = set(state.groups.numbers[state.groups.latest_s <= state.now_s].tolist())
-        used, left = state.held.split({_ALONE} if alone else {*closing, _GENERAL})
-        waiting = state.arrived & np.isin(state.group, [_NEW] if alone else list(closing))
+            over = zip(state.groups.numbers, state.groups.latest_s, strict=True)
+            closing = {number for number, latest_s in over if latest_s <= state.now_s}
+        chosen = {_ALONE} if alone else {*closing, _GENERAL}
+        used = state.held.only(chosen, inside=True)
+        left = state.held.only(chosen, inside=False)
+        in_closing = np.isin(state.group, list(closing))
+        waiting = state.arrived & ((state.group == _NEW) if alone else in_closing)
         waiting[list(state.lost)] = False
-        state.group[np.isin(state.group, list(closing)) & ~state.arrived] = _LATE
+        state.group[in_closing & ~state.arrived] = _LATE
         stepped = len(used.groups) > 0
         compass = _Compass(
             state._replace(
@@ -251,7 +257,7 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
     def _stepped(state: CompassState, used: HeldUpdates) -> Vector:
         """x <- x - sum of a·s(tau)/n times the pseudo-gradients."""
         model = state.model
-        for version, total in zip(used.versions.tolist(), used.sums, strict=True):
+        for version, total in zip(used.versions, used.sums, strict=True):
             staleness = state.version - version
             factor = 1.0 if settings.staleness == "constant" else float((1 + staleness) ** -settings.exponent)
             model = model - (settings.mixing * factor / clients) * total
@@ -265,7 +271,7 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         state = state._replace(lost=(*state.lost, client))
         if not state.arrived[client]:
             state.group[client] = _LATE
-        empty = {number for number in state.groups.numbers.tolist() if not (state.group == number).any()}
+        empty = {number for number in state.groups.numbers if not (state.group == number).any()}
         return Step(state._replace(groups=state.groups.without(empty)))
 
     return Method(
@@ -279,9 +285,9 @@ _LEAST_S = 1e-12  # seconds per step of a client that answers at once
 
 def wake(state: CompassState) -> float:
     """The latest time of the group that waits least."""
-    return float(state.groups.latest_s.min(initial=math.inf))
+    return min(state.groups.latest_s, default=math.inf)
 
 
 def _complete(state: CompassState) -> set[int]:
     """The groups of which all have arrived."""
-    return {number for number in state.groups.numbers.tolist() if state.arrived[state.group == number].all()}
+    return {number for number in state.groups.numbers if state.arrived[state.group == number].all()}
