@@ -7,12 +7,14 @@ import pickle
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from tests.support import own_parts
 
 from areabench.cli.main import main
 from areabench.engine.client import Client
@@ -101,6 +103,25 @@ def test_a_sweep_that_was_moved_is_done(study: Path, capsys: pytest.CaptureFixtu
     points = study / "samples" / "points.csv"
     points.write_text(points.read_text(encoding="utf-8").replace("label\n", "label\n9.0,9.0,0\n"), encoding="utf-8")
     assert "4 done now, 0 done before" in swept(study, capsys)  # as after a change of the user's own code
+
+
+def test_a_sweep_with_code_of_the_users_own_is_done_after_it_was_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    study = tmp_path / "study"
+    own_parts.write(study / "experiments", "delays")
+    text = own_parts.experiment("delays") + "[sweep]\ntrials = 2\n"
+    (study / "experiments" / "grid.toml").write_text(text, encoding="utf-8")
+    assert "2 done now" in swept(study, capsys)
+    study = moved(study)
+    del sys.modules["mine"]  # another process would not have it
+    assert "0 done now, 2 done before" in swept(study, capsys)
+    mine = study / "experiments" / "mine.py"
+    mine.write_text(mine.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+    del sys.modules["mine"]
+    assert "2 done now, 0 done before" in swept(study, capsys)
+    del sys.modules["mine"]
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["the folder", "the run file alone"])
