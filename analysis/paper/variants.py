@@ -22,6 +22,7 @@ from paper.page_tables import (
 )
 from paper.published import PublishedCell, published_cells, spread_word
 from paper.table import paper_tables
+from scipy.special import ndtr
 
 from areabench.experiment.experiment import Experiment
 from areabench.methods.area import Area
@@ -254,13 +255,8 @@ def missed_share(experiment: Experiment) -> float:
     assert horizon_s is not None
     mu = rates.mean
     s = rates.deviation
-    late = math.exp(-mu * horizon_s + (s * horizon_s) ** 2 / 2) * _phi(mu / s - s * horizon_s) / _phi(mu / s)
+    late = math.exp(-mu * horizon_s + (s * horizon_s) ** 2 / 2) * float(ndtr(mu / s - s * horizon_s) / ndtr(mu / s))
     return float(1 - (1 - late) ** experiment.method.clients_per_round)
-
-
-def _phi(x: float) -> float:
-    """The standard normal distribution, exact in its lower tail too."""
-    return math.erfc(-x / math.sqrt(2)) / 2
 
 
 def _stuck(match: Match) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import paper_table
 import pytest
-from paper.agreement import at_recovered_horizon
+from paper.agreement import at_printed_horizon, at_recovered_horizon, with_equal_sizes
 from paper.published import (
     BesidePaper,
     PublishedCell,
@@ -127,14 +127,6 @@ def test_half_ranges_are_never_zero_and_ranges_overlap_when_one_lies_in_the_othe
 # ---------------------------------------------------------------------------------------------------- sweep files
 
 
-def at_printed_horizon(experiment: Experiment, cell: PublishedCell) -> bool:
-    return experiment.stop.horizon_s == cell.horizon_s
-
-
-def of_equal_sizes(experiment: Experiment, _cell: PublishedCell) -> bool:
-    return isinstance(experiment.split, DirichletEqual)
-
-
 def is_of_area(cell: PublishedCell) -> bool:
     return cell.method == "area"
 
@@ -148,7 +140,7 @@ def is_of_128(cell: PublishedCell) -> bool:
     [
         ("tables/M*iid.toml", 8 * 560, at_recovered_horizon, lambda _: True, 10),
         ("tables/*_100s.toml", 320, at_printed_horizon, lambda cell: (cell.clients, cell.local_steps) == (4, 50), 10),
-        ("tables/*_equal.toml", 4 * 160, of_equal_sizes, lambda cell: cell.split == "non-iid", 10),
+        ("tables/*_equal.toml", 4 * 160, with_equal_sizes, lambda cell: cell.split == "non-iid", 10),
         ("tables_mpi/*.toml", 48, at_recovered_horizon, lambda cell: cell.table == "M_1_n_128_non_iid", 3),
         ("variants/first_message_*.toml", None, at_recovered_horizon, is_of_area, 10),
         ("variants/first_message_*.toml", None, zero_first, is_of_area, 10),
