@@ -48,7 +48,7 @@ EXPERIMENT = Experiment(
 )
 
 
-class Stage:
+class Bench:
     """A conductor of AS-FedAvg from (8, 8) whose clock and updates the test makes; alpha_k = 1/(1 + k)."""
 
     def __init__(self, folder: Path, watch: TargetWatch | None = None, **changes: Any) -> None:
@@ -94,8 +94,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
 STEP = ((0.5, 0, (2, 2)), (0.75, 1, (4, 0)))  # updates after which the server steps to (3, 1)
@@ -105,33 +105,33 @@ STEP = ((0.5, 0, (2, 2)), (0.75, 1, (4, 0)))  # updates after which the server s
 
 def test_a_run_ends_with_its_last_event_whenever_somebody_asks(tmp_path: Path) -> None:
     """Updates of the same poll are discarded after the end and before the server looks whether there was one."""
-    stage = Stage(tmp_path, stop=Stop(iterations=1))
-    stage.update((0.5, 0, [2, 2]))
-    stage.now_s = 0.6
-    stage.conductor.discard(stage.message(1, [4, 0]), 0.6)
-    stage.now_s = 0.7
-    ended = stage.conductor.ended(0.7)
+    bench = Bench(tmp_path, stop=Stop(iterations=1))
+    bench.update((0.5, 0, [2, 2]))
+    bench.now_s = 0.6
+    bench.conductor.discard(bench.message(1, [4, 0]), 0.6)
+    bench.now_s = 0.7
+    ended = bench.conductor.ended(0.7)
     assert ended is not None
     assert (ended.reason, ended.end_s, ended.discarded) == ("1 iterations", 0.5, 1)
 
 
-def test_update_is_answered_before_the_step_it_triggers(stage: Stage) -> None:
-    stage.update(*STEP)
-    replies = stage.orders[2:]
+def test_update_is_answered_before_the_step_it_triggers(bench: Bench) -> None:
+    bench.update(*STEP)
+    replies = bench.orders[2:]
     assert [(order.client, order.version, order.iteration, order.step_size) for order in replies] == [
         (0, 0, 1, 1 / 2),
         (1, 0, 2, 1 / 3),
     ]
     np.testing.assert_array_equal(replies[1].model, [8, 8])
-    np.testing.assert_array_equal(stage.server.model, [3, 1])
-    assert stage.conductor.updates == 2
+    np.testing.assert_array_equal(bench.server.model, [3, 1])
+    assert bench.conductor.updates == 2
 
 
-def test_events_are_recorded_with_staleness_and_the_step_size_that_was_used(stage: Stage) -> None:
-    stage.update((0.5, 0, [2, 2]))  # k=1, from the first order: alpha_0 = 1
-    stage.update((0.75, 0, [4, 0]))  # k=2, from the reply of k=1: alpha_1 = 1/2; then the step k=3
-    stage.update((1.5, 1, [0, 0]))  # k=4, from the first order, one step ago
-    events, _, _ = stage.close()
+def test_events_are_recorded_with_staleness_and_the_step_size_that_was_used(bench: Bench) -> None:
+    bench.update((0.5, 0, [2, 2]))  # k=1, from the first order: alpha_0 = 1
+    bench.update((0.75, 0, [4, 0]))  # k=2, from the reply of k=1: alpha_1 = 1/2; then the step k=3
+    bench.update((1.5, 1, [0, 0]))  # k=4, from the first order, one step ago
+    events, _, _ = bench.close()
     assert [Kind(kind) for kind in events["kind"]] == [Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE]
     assert events["iteration"].tolist() == [1, 2, 3, 4]
     assert events["version"].tolist() == [0, 0, 1, 1]
@@ -144,27 +144,27 @@ def test_events_are_recorded_with_staleness_and_the_step_size_that_was_used(stag
     assert events["digest"].tolist() == [digest(np.array(v)) for v in ([2.0, 2.0], [4.0, 0.0], [3.0, 1.0], [0.0, 0.0])]
 
 
-def test_events_say_how_long_an_update_waited_and_was_answered(stage: Stage) -> None:
-    stage.now_s = 0.75  # when the reply has gone out
-    stage.conductor.update(stage.message(0, [2, 2]), 0.5, queue_s=0.125)
-    assert stage.conductor.service_s == 0.25
-    events, _, _ = stage.close()
+def test_events_say_how_long_an_update_waited_and_was_answered(bench: Bench) -> None:
+    bench.now_s = 0.75  # when the reply has gone out
+    bench.conductor.update(bench.message(0, [2, 2]), 0.5, queue_s=0.125)
+    assert bench.conductor.service_s == 0.25
+    events, _, _ = bench.close()
     assert (events["queue_s"].tolist(), events["service_s"].tolist()) == ([0.125], [0.25])
 
 
-def test_snapshots_before_a_refusal_do_not_show_it(stage: Stage) -> None:
-    stage.now_s = 2.5
-    stage.conductor.refuse(0, Reason.LENGTH, 2.5)
-    stage.conductor.pass_time(3.5)
-    events, index, _ = stage.close()
+def test_snapshots_before_a_refusal_do_not_show_it(bench: Bench) -> None:
+    bench.now_s = 2.5
+    bench.conductor.refuse(0, Reason.LENGTH, 2.5)
+    bench.conductor.pass_time(3.5)
+    events, index, _ = bench.close()
     assert [(row["client"], row["reason"]) for row in events] == [(0, Reason.LENGTH)]
     assert index == [(0.0, 0, 0), (1.0, 0, 0), (2.0, 0, 0), (3.0, 0, 1)]
 
 
-def test_a_client_may_be_lost_before_its_first_round_is_over(stage: Stage) -> None:
-    stage.update((0.5, 0, [2, 2]))
-    stage.conductor.lose([1], 0.6)
-    events, _, _ = stage.close()
+def test_a_client_may_be_lost_before_its_first_round_is_over(bench: Bench) -> None:
+    bench.update((0.5, 0, [2, 2]))
+    bench.conductor.lose([1], 0.6)
+    events, _, _ = bench.close()
     assert [(row["kind"], row["client"], row["round"]) for row in events] == [(Kind.UPDATE, 0, 0), (Kind.LOST, 1, 0)]
 
 
@@ -180,13 +180,13 @@ def test_the_exit_code_tells_how_a_run_ended(state: State, reason: str, code: in
     assert exit_code(Status(state, reason, 0.0, 0, 0, 0)) == code
 
 
-def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> None:
-    stage.update((0.5, 0, [2, 2]))
-    stage.conductor.discard(stage.message(1, [4, 0]), 11.0)
-    assert (stage.server.iteration, stage.conductor.updates, len(stage.orders)) == (1, 1, 3)
-    status = stage.recorder.tally.status(State.DONE, "")
+def test_update_after_the_end_is_counted_and_changes_nothing(bench: Bench) -> None:
+    bench.update((0.5, 0, [2, 2]))
+    bench.conductor.discard(bench.message(1, [4, 0]), 11.0)
+    assert (bench.server.iteration, bench.conductor.updates, len(bench.orders)) == (1, 1, 3)
+    status = bench.recorder.tally.status(State.DONE, "")
     assert (status.updates, status.discarded, status.server_steps) == (1, 1, 0)
-    events, _, _ = stage.close()
+    events, _, _ = bench.close()
     assert events["kind"].tolist() == [Kind.UPDATE, Kind.DISCARDED]
     assert events["iteration"].tolist() == [1, 1]
 
@@ -194,36 +194,36 @@ def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> No
 # ---------------------------------------------------------------------------------------------------- the end
 
 
-def test_run_ends_after_the_horizon_and_not_at_it(stage: Stage) -> None:
-    assert stage.conductor.ended(10.0) is None
-    assert stage.end(10.001) == Status(State.DONE, "horizon of 10 s", 10.0, 0, 0, 0)
+def test_run_ends_after_the_horizon_and_not_at_it(bench: Bench) -> None:
+    assert bench.conductor.ended(10.0) is None
+    assert bench.end(10.001) == Status(State.DONE, "horizon of 10 s", 10.0, 0, 0, 0)
 
 
 def test_run_ends_at_the_iteration_count_even_before_a_due_step(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, stop=Stop(iterations=2))
-    stage.update((0.5, 0, [2, 2]))
-    assert stage.conductor.ended(0.6) is None
-    stage.update((0.75, 1, [4, 0]))  # k=2: the step would be k=3
-    assert stage.end(0.8) == Status(State.DONE, "2 iterations", 0.75, 2, 0, 0)
-    np.testing.assert_array_equal(stage.server.model, [8, 8])
+    bench = Bench(tmp_path, stop=Stop(iterations=2))
+    bench.update((0.5, 0, [2, 2]))
+    assert bench.conductor.ended(0.6) is None
+    bench.update((0.75, 1, [4, 0]))  # k=2: the step would be k=3
+    assert bench.end(0.8) == Status(State.DONE, "2 iterations", 0.75, 2, 0, 0)
+    np.testing.assert_array_equal(bench.server.model, [8, 8])
 
 
 @pytest.mark.parametrize("entry", [3e5, 1e150])
 def test_run_that_diverges_is_named_so(tmp_path: Path, entry: float) -> None:
-    stage = Stage(tmp_path, stop=Stop(horizon_s=10.0, divergence_norm=1e5))
-    stage.update((0.5, 0, [entry, 0]))
-    assert stage.conductor.ended(0.6) is None  # nothing has reached x_s
-    stage.update((0.75, 1, [0, 0]))
-    status = stage.end(0.8)
+    bench = Bench(tmp_path, stop=Stop(horizon_s=10.0, divergence_norm=1e5))
+    bench.update((0.5, 0, [entry, 0]))
+    assert bench.conductor.ended(0.6) is None  # nothing has reached x_s
+    bench.update((0.75, 1, [0, 0]))
+    status = bench.end(0.8)
     assert (status.state, status.end_s) == (State.DIVERGED, 0.75)
     assert "at iteration 3 is beyond 100000" in status.reason
 
 
 def test_divergence_comes_before_other_ends(tmp_path: Path) -> None:
     stop = Stop(horizon_s=10.0, iterations=3, divergence_norm=1.0)
-    stage = Stage(tmp_path, stop=stop)
-    stage.update((0.5, 0, [2, 2]), (0.75, 1, [2, 2]))
-    assert stage.end(11.0).state == State.DIVERGED
+    bench = Bench(tmp_path, stop=stop)
+    bench.update((0.5, 0, [2, 2]), (0.75, 1, [2, 2]))
+    assert bench.end(11.0).state == State.DIVERGED
 
 
 class FirstBelow:
@@ -246,13 +246,13 @@ class FirstBelow:
 
 def test_run_ends_with_the_snapshot_that_meets_the_target(tmp_path: Path) -> None:
     watch = FirstBelow(4)
-    stage = Stage(tmp_path, watch)
-    stage.update(*STEP)
-    assert stage.conductor.ended(0.9) is None
-    status = stage.end(3.5)  # the grid's point at 1 s shows it; nothing else happened until 3.5 s
+    bench = Bench(tmp_path, watch)
+    bench.update(*STEP)
+    assert bench.conductor.ended(0.9) is None
+    status = bench.end(3.5)  # the grid's point at 1 s shows it; nothing else happened until 3.5 s
     assert status == Status(State.TARGET, "below at 1 s", 1.0, 2, 0, 1)
     assert watch.offered == [0.0, 1.0]
-    _, index, models = stage.close()
+    _, index, models = bench.close()
     assert index == [(0, 0, 0), (1, 1, 3)]
     np.testing.assert_array_equal(models, [[8, 8], [3, 1]])
 
@@ -264,37 +264,37 @@ def test_a_run_that_diverged_has_not_reached_its_target(
     """Even where the last snapshot, that of the model that is too large, meets the target."""
     watch = FirstBelow(0)
     record = Record(snapshots=snapshots, interval_s=1.0)
-    stage = Stage(tmp_path, watch, stop=Stop(divergence_norm=1e5), record=record)
-    stage.update((0.5, 0, [-3e5, 0]), (0.75, 1, [0, 0]))
-    assert stage.end(0.8).state == State.DIVERGED
+    bench = Bench(tmp_path, watch, stop=Stop(divergence_norm=1e5), record=record)
+    bench.update((0.5, 0, [-3e5, 0]), (0.75, 1, [0, 0]))
+    assert bench.end(0.8).state == State.DIVERGED
     assert watch.found == "below at 0.75 s"
 
 
 def test_start_that_meets_the_target_ends_the_run_at_once(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, FirstBelow(9))
-    assert stage.end(0.5) == Status(State.TARGET, "below at 0 s", 0.0, 0, 0, 0)
-    assert stage.close()[1] == [(0, 0, 0)]
+    bench = Bench(tmp_path, FirstBelow(9))
+    assert bench.end(0.5) == Status(State.TARGET, "below at 0 s", 0.0, 0, 0, 0)
+    assert bench.close()[1] == [(0, 0, 0)]
 
 
 # ---------------------------------------------------------------------------------------------------- snapshots
 
 
-def test_grid_snapshot_shows_all_events_up_to_and_including_its_time(stage: Stage) -> None:
-    stage.update((1.0, 0, [2, 2]))
-    stage.update((2.0, 1, [4, 0]))  # the step at 2 s exactly belongs to the snapshot at 2 s
-    stage.update((3.5, 1, [0, 0]))
-    stage.end(10.5)
-    _, index, models = stage.close()
+def test_grid_snapshot_shows_all_events_up_to_and_including_its_time(bench: Bench) -> None:
+    bench.update((1.0, 0, [2, 2]))
+    bench.update((2.0, 1, [4, 0]))  # the step at 2 s exactly belongs to the snapshot at 2 s
+    bench.update((3.5, 1, [0, 0]))
+    bench.end(10.5)
+    _, index, models = bench.close()
     assert [time_s for time_s, _, _ in index] == [float(time_s) for time_s in range(11)]
     assert [event for _, _, event in index] == [0, 1, 3, 3] + 7 * [4]
     assert [version for _, version, _ in index] == [0, 0] + 9 * [1]
     np.testing.assert_array_equal(models[:3], [[8, 8], [8, 8], [3, 1]])
 
 
-def test_grid_snapshot_shows_no_later_loss(stage: Stage) -> None:
-    stage.conductor.lose([1], 1.5)
-    stage.end(10.5)
-    assert [event for _, _, event in stage.close()[1]] == [0, 0] + 9 * [1]
+def test_grid_snapshot_shows_no_later_loss(bench: Bench) -> None:
+    bench.conductor.lose([1], 1.5)
+    bench.end(10.5)
+    assert [event for _, _, event in bench.close()[1]] == [0, 0] + 9 * [1]
 
 
 AFTER_STEPS: dict[str, Any] = {"record": Record(snapshots="aggregations", interval_s=1.0)}
@@ -315,10 +315,10 @@ def test_snapshots_after_steps_and_at_the_end(
     index: list[tuple[float, int, int]],
     tmp_path: Path,
 ) -> None:
-    stage = Stage(tmp_path, **changes)
-    stage.update(*((time_s, min(place, 1), (2, 2)) for place, time_s in enumerate(times_s)))
-    stage.end(end_s)
-    assert stage.close()[1] == index
+    bench = Bench(tmp_path, **changes)
+    bench.update(*((time_s, min(place, 1), (2, 2)) for place, time_s in enumerate(times_s)))
+    bench.end(end_s)
+    assert bench.close()[1] == index
 
 
 # ---------------------------------------------------------------------------------------------------- criteria
@@ -378,15 +378,15 @@ def test_synchronous_method_brings_its_own_criterion() -> None:
 
 
 def test_timer_steps_and_is_set_to_the_next_time(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, aggregation=EveryPeriod(period_s=0.5))
+    bench = Bench(tmp_path, aggregation=EveryPeriod(period_s=0.5))
     for client in (0, 1, 0):
-        stage.update((0.25, client, [2, 2]))
-    assert (stage.server.version, stage.conductor.timer_s) == (0, 0.5)
-    stage.conductor.timer(0.5)
-    np.testing.assert_array_equal(stage.server.model, [2, 2])
-    stage.conductor.timer(1.0)  # no update has arrived since
-    np.testing.assert_array_equal(stage.server.model, [2, 2])
-    assert (stage.server.iteration, stage.server.version, stage.conductor.timer_s) == (5, 2, 1.5)
+        bench.update((0.25, client, [2, 2]))
+    assert (bench.server.version, bench.conductor.timer_s) == (0, 0.5)
+    bench.conductor.timer(0.5)
+    np.testing.assert_array_equal(bench.server.model, [2, 2])
+    bench.conductor.timer(1.0)  # no update has arrived since
+    np.testing.assert_array_equal(bench.server.model, [2, 2])
+    assert (bench.server.iteration, bench.server.version, bench.conductor.timer_s) == (5, 2, 1.5)
 
 
 # ---------------------------------------------------------------------------------------------------- watches

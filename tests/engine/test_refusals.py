@@ -227,7 +227,7 @@ def test_a_good_header(flags: Flag) -> None:
 
 
 @pytest.mark.parametrize("flags", [Flag.LEAVING, Flag.FAILED])
-def test_last_words_have_no_payload(flags: Flag) -> None:
+def test_last_messages_have_no_payload(flags: Flag) -> None:
     header = UpdateHeader(3, -1, -1, flags=flags)
     assert read_update(message(header, 0), (3,), 800) == header
     assert read_update(message(header, 800), (3,), 800) is Reason.LENGTH

@@ -195,7 +195,7 @@ def test_a_cancelled_round_leaves_the_memory_and_takes_its_samples(tmp_path: Pat
     np.testing.assert_array_equal(sent, [descended(alone, scenario.start, STEPS) - scenario.start])
 
 
-def test_a_client_with_a_queue_goes_on_to_the_next_order_when_one_is_cancelled(tmp_path: Path) -> None:
+def test_a_client_with_a_queue_gets_the_next_order_when_one_is_cancelled(tmp_path: Path) -> None:
     events = played(scripted((0, Call(0, local_steps=1), 1), {1: {"cancels": (0,)}}), tmp_path)
     assert [(event.kind, event.client, event.round, event.time_s, event.local_steps) for event in events] == [
         (Kind.UPDATE, 1, 0, 0.5, STEPS), (Kind.CANCELLED, 0, 0, 0.5, 0), (Kind.UPDATE, 0, 1, 1.5, 1),

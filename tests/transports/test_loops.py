@@ -163,7 +163,7 @@ OK, FAILED = Flag.NONE, Flag.FAILED
     ("polls", "failures", "replied"),
     [
         ([{0: OK, 1: FAILED, 2: OK}], [1], [0, 2]),  # the others of the poll are answered
-        ([{1: FAILED}, {2: FAILED}], [1, 2], []),  # 2 fails while it is being stopped, 0 takes leave
+        ([{1: FAILED}, {2: FAILED}], [1, 2], []),  # 2 fails while it is being stopped, 0 leaves
         ([{2: FAILED, 0: FAILED}, {}, {1: FAILED}], [2, 0, 1], []),  # no exception hides the first one
     ],
 )

@@ -97,7 +97,7 @@ def test_clients_have_ten_seconds_to_send_their_memories(coarse: Clock, scene: S
 def test_a_signal_without_a_checkpoint_gives_clients_ten_seconds_to_stop_too(coarse: Clock, scene: Scene) -> None:
     """Ten seconds for the memories, then ten for the last messages; the run has failed, the job may be killed soon."""
     begun_s = coarse.now_s
-    scene.link.clients = 0  # nobody takes leave
+    scene.link.clients = 0  # nobody leaves
     scene.poll(FIRST, scene.signal())
     assert scene.server.run().state == State.FAILED
     assert coarse.now_s - begun_s == pytest.approx(20.0, abs=0.5)
@@ -206,10 +206,10 @@ def test_steps_by_the_clock_and_the_log_are_service(
     tmp_path: Path, coarse: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.12), stop=Stop(horizon_s=0.2))
-    scene, rows, relieved = Scene(tmp_path, experiment, ScriptedTriggers()), [True], list[float]()
+    scene, rows, flushed = Scene(tmp_path, experiment, ScriptedTriggers()), [True], list[float]()
 
     def flush_if_overdue() -> None:
-        relieved.append(coarse.now_s)
+        flushed.append(coarse.now_s)
         coarse.now_s += 0.002
 
     def write() -> bool:
@@ -219,8 +219,8 @@ def test_steps_by_the_clock_and_the_log_are_service(
     monkeypatch.setattr(scene.recorder, "flush_if_overdue", flush_if_overdue)
     monkeypatch.setattr(scene.recorder, "spare_moment", write)
     scene.run()
-    assert relieved  # after the step at 0.12 s
-    assert scene.server.serving_s == pytest.approx(0.003 + 0.002 * len(relieved), abs=1e-6)
+    assert flushed  # after the step at 0.12 s
+    assert scene.server.serving_s == pytest.approx(0.003 + 0.002 * len(flushed), abs=1e-6)
 
 
 # --------------------------------------------------------------------------------------------------------- rest
@@ -249,12 +249,12 @@ def test_a_checkpoint_is_written_after_the_rows_that_it_counts(tmp_path: Path) -
     assert found == [2]
 
 
-def test_a_server_without_spare_moments_relieves_its_recorder(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    relieved = list[int]()
-    monkeypatch.setattr(scene.recorder, "flush_if_overdue", lambda: relieved.append(scene.recorder.tally.events))
+def test_a_server_without_spare_moments_has_its_recorder_write(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed = list[int]()
+    monkeypatch.setattr(scene.recorder, "flush_if_overdue", lambda: flushed.append(scene.recorder.tally.events))
     scene.polls(FIRST[:2], [], FIRST[2:], second(0, 1))
     scene.run()
-    assert relieved == [2, 4, 4, 6]  # and once after the server step
+    assert flushed == [2, 4, 4, 6]  # and once after the server step
 
 
 def test_clients_that_were_not_asked_are_not_given_up(scene: Scene) -> None:

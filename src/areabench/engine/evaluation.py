@@ -52,7 +52,7 @@ def evaluate_models(
 
 
 def evaluate_model(problem: Problem, model: Vector) -> dict[str, float]:
-    """Quality of one model, by the names of `Metrics`; a run that goes on may have diverged."""
+    """Quality of one model, by the names of `Metrics`; a run that continues may have diverged."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = evaluate_models(problem, [0], [model], np.ones(1, np.bool_))
     return {item.name: float(getattr(found, item.name)[0]) for item in fields(Metrics)}
