@@ -100,15 +100,17 @@ def _check(case: Case, name: str, cluster: Cluster, folder: Path) -> None:
 
 def _left(path: Path, folder: Path) -> str:
     """What a job has left, in words."""
-    files = [result.path for result in open_sweep(path).results] if path.suffix != ".h5" else [path]
-    missing = len(open_sweep(path).missing) if path.suffix != ".h5" else 0
+    files = [path]
+    if path.suffix != ".h5":
+        sweep = open_sweep(path)
+        files = [result.path for result in sweep.results]
+        if sweep.missing:
+            raise Trouble(f"{path}: {len(sweep.missing)} runs are missing")
     for file in files:
         with open_run(file) as run:
             if run.status.state != State.DONE:
                 raise Trouble(f"{file}: {run.status.state.text}: {run.status.reason}")
         _areabench(folder, "replay", str(file))
-    if missing:
-        raise Trouble(f"{path}: {missing} runs are missing")
     return f"{path.relative_to(folder)}: {len(files)} done and replayed, all equal"
 
 

@@ -22,7 +22,9 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # where daemons are, which is n
 CORES = 8  # that Slurm believes in: ranks of a small run mostly sleep, and may outnumber real cores
 NODE = socket.gethostname().split(".")[0]  # Open MPI does not start on a node of another name
 REQUEUE_S = 5  # a job that is requeued waits until the credentials of its first start have expired
-UP_S, COMMAND_S, END_S = 30.0, 30.0, 20.0
+UP_S = 30.0
+COMMAND_S = 30.0
+END_S = 20.0
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 
 
@@ -34,19 +36,15 @@ class Cluster:
     """The commands of a running Slurm."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._folder, self._environment = folder, environment
+        self._folder = folder
+        self._environment = environment
 
     def call(self, *command: str) -> str:
         """Run a command; what it prints."""
         done = subprocess.run(
-            command,
-            env=self._environment,
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
+            command, env=self._environment, cwd=self._folder, capture_output=True, text=True, timeout=COMMAND_S,
             check=False,
-        )
+        )  # fmt: skip
         if done.returncode:
             raise Trouble(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr.strip()}")
         return done.stdout.strip()
@@ -95,16 +93,14 @@ def until(holds: Callable[[], bool], limit_s: float, trouble: Callable[[], str])
 def why_not() -> str:
     """Why there is no Slurm here; empty if there is."""
     os.environ["PATH"] += f":{SYSTEM_PATH}"
-    missing = [program for program in PROGRAMS if shutil.which(program) is None] + [PMIX] * (not _loads(PMIX))
-    return f"{', '.join(missing)} not found (Debian: apt-get install {' '.join(PACKAGES)})" if missing else ""
-
-
-def _loads(library: str) -> bool:
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
     try:
-        ctypes.CDLL(library)
+        ctypes.CDLL(PMIX)
     except OSError:
-        return False
-    return True
+        missing.append(PMIX)
+    if not missing:
+        return ""
+    return f"{', '.join(missing)} not found (Debian: apt-get install {' '.join(PACKAGES)})"
 
 
 @contextmanager
@@ -116,24 +112,29 @@ def running(folder: Path) -> Iterator[Cluster]:
     for name in ("state", "spool"):
         (folder / name).mkdir()
     (folder / "slurm.conf").write_text(_configuration(folder))
-    (folder / "cgroup.conf").write_text(f"CgroupPlugin={'disabled' if _version() >= (23, 11) else 'cgroup/v1'}\n")
+    version = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=False).stdout
+    plugin = "cgroup/v1"
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= (23, 11):
+        plugin = "disabled"
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\n")
     environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
-    with ExitStack() as stack:
-        for command in _daemons(folder):
-            stack.enter_context(_daemon(command, folder, environment))
-            if command[0] == "munged":
-                until((folder / "munge.socket").exists, UP_S, lambda: f"munged: {_log(folder, 'munged')}")
-        cluster = Cluster(folder, environment)
-        stack.callback(cluster.end_all)
-        until(lambda: _idle(cluster), UP_S, lambda: f"slurmctld: {_log(folder, 'slurmctld')}; {_log(folder, 'slurmd')}")
-        yield cluster
-
-
-def _daemons(folder: Path) -> Iterator[list[str]]:
+    socket_file = folder / "munge.socket"
     files = [f"--{name}-file={folder / f'munge.{name}'}" for name in ("key", "pid", "log", "seed")]
-    yield ["munged", "--foreground", f"--socket={folder / 'munge.socket'}", *files]
-    yield ["slurmctld", "-D", "-c"]
-    yield ["slurmd", "-D", "-N", NODE]
+    cluster = Cluster(folder, environment)
+
+    def is_idle() -> bool:
+        with suppress(Trouble):
+            return "State=IDLE" in cluster.call("scontrol", "show", "node", NODE)
+        return False
+
+    with ExitStack() as stack:
+        stack.enter_context(_daemon(["munged", "--foreground", f"--socket={socket_file}", *files], folder, environment))
+        until(socket_file.exists, UP_S, lambda: f"munged: {_log(folder, 'munged')}")
+        stack.enter_context(_daemon(["slurmctld", "-D", "-c"], folder, environment))
+        stack.enter_context(_daemon(["slurmd", "-D", "-N", NODE], folder, environment))
+        stack.callback(cluster.end_all)
+        until(is_idle, UP_S, lambda: f"slurmctld: {_log(folder, 'slurmctld')}; {_log(folder, 'slurmd')}")
+        yield cluster
 
 
 @contextmanager
@@ -152,26 +153,19 @@ def _daemon(command: Sequence[str], folder: Path, environment: dict[str, str]) -
             process.wait()
 
 
-def _idle(cluster: Cluster) -> bool:
-    with suppress(Trouble):
-        return "State=IDLE" in cluster.call("scontrol", "show", "node", NODE)
-    return False
-
-
 def _log(folder: Path, daemon: str) -> str:
     lines = (folder / f"{daemon}.out").read_text(errors="replace").splitlines()
     return " / ".join(lines[-4:]) or "says nothing"
 
 
-def _version() -> tuple[int, ...]:
-    text = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=False).stdout
-    return tuple(map(int, re.findall(r"\d+", text)[:2]))
-
-
 def _configuration(folder: Path) -> str:
     user = getpass.getuser()
     first_job = 1 + secrets.randbelow(10**6)  # MPICH names shared memory after the job, and a killed rank leaves it
-    controller_port, node_port = _free_ports()
+    with socket.socket() as one, socket.socket() as two:
+        one.bind(("127.0.0.1", 0))
+        two.bind(("127.0.0.1", 0))
+        controller_port = one.getsockname()[1]
+        node_port = two.getsockname()[1]
     return f"""\
 ClusterName=try
 SlurmctldHost={NODE}(127.0.0.1)
@@ -199,10 +193,3 @@ KillWait=5
 NodeName={NODE} NodeAddr=127.0.0.1 CPUs={CORES} CoresPerSocket={CORES} State=UNKNOWN
 PartitionName=all Nodes={NODE} Default=YES State=UP
 """
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as two:
-        for each in (one, two):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
