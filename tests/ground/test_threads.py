@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.runs import simulated
+from tests.support.texts import QUADRATIC
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from areabench.engine.client import Client
@@ -16,21 +18,6 @@ from areabench.errors import UserError
 from areabench.runfile.read import open_run
 from areabench.threads import VARIABLES, limit_of, limited_threads, set_before_numpy, threads_in_force
 
-EXPERIMENT = """
-[problem]
-name = "quadratic"
-dimension = 2
-
-[clients]
-count = 2
-
-[method]
-name = "area"
-step_size = 0.1
-
-[stop]
-horizon_s = 1.0
-"""
 BY_AREABENCH = "openblas 1 (areabench), openmp 1 (areabench), mkl 1 (areabench)"
 
 
@@ -47,15 +34,16 @@ def numbers() -> set[int]:
 
 
 def test_a_run_takes_one_thread_and_leaves_the_callers_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, client = [], Scenario.client
+    seen = []
+    client = Scenario.client
 
-    def observed(scenario: Scenario, number: int) -> Client:
+    def observed(scenario: Scenario, *arguments: Any) -> Client:
         seen.append(numbers())
-        return client(scenario, number)
+        return client(scenario, *arguments)
 
     monkeypatch.setattr(Scenario, "client", observed)
     with threadpool_limits(3):
-        path = simulated(tmp_path / "run.h5", EXPERIMENT)
+        path = simulated(tmp_path / "run.h5", QUADRATIC)
         assert numbers() == {3}
     assert seen == [{1}, {1}]
     with open_run(path) as run:
