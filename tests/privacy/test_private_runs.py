@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from areabench.engine.scenario import Scenario, build_scenario
 from areabench.engine.server import Server
 from areabench.errors import RunFailure, UserError
 from areabench.experiment.checks import check_combinations
-from areabench.experiment.experiment import Clients, Experiment, Faults, Record, Stop
+from areabench.experiment.experiment import Clients, Experiment, Faults, Stop
 from areabench.methods import METHODS
-from areabench.methods.area import Area
 from areabench.methods.criteria import EveryPeriod, EveryUpdates
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.fixed_point import FixedPoint, Privacy, SumState
@@ -106,54 +104,35 @@ def test_an_update_that_is_not_finite_is_refused_by_its_client(
 # ---------------------------------------------------------------------------------------------------- sums
 
 
-class Opened:
-    """All sums that servers have used, as integers with signs."""
+def opened(experiment: Experiment, folder: Path, *, masked: bool = False) -> tuple[list[NDArray[np.int64]], Simulator]:
+    """All sums that a simulation's server used, as integers with signs; not `masked`: without masks at all."""
+    sums: list[NDArray[np.int64]] = []
+    real = Server.aggregate
 
-    def __init__(self) -> None:
-        self.sums: list[NDArray[np.int64]] = []
+    def aggregate(server: Server, time_s: float) -> Any:
+        masking = server._method.masked
+        unmask = server._unmask
+        assert masking is not None
+        if names := masking.covered(server.state):
+            if unmask is not None:
+                server._state = masking.uncover(server.state, unmask(names))
+            total = server.state.pending.total
+            sums.append(total.view(f"i{total.dtype.itemsize}").astype(np.int64))
+        server._unmask = None  # the masks are removed
+        orders = real(server, time_s)
+        server._unmask = unmask
+        return orders
 
-    @contextmanager
-    def watched(self, *, masked: bool) -> Iterator[None]:
-        """A context in which every server notes its sums; not `masked`: without masks at all."""
-        sums = self.sums
-        real = Server.aggregate
-        one_process = Scenario.in_one_process
-
-        def aggregate(server: Server, time_s: float) -> Any:
-            masking = server._method.masked
-            unmask = server._unmask
-            assert masking is not None
-            if names := masking.covered(server.state):
-                if masked:
-                    assert unmask is not None
-                    server._state = masking.uncover(server.state, unmask(names))
-                total = server.state.pending.total
-                sums.append(total.view(f"i{total.dtype.itemsize}").astype(np.int64))
-            server._unmask = None  # the masks are removed
-            orders = real(server, time_s)
-            server._unmask = unmask
-            return orders
-
-        Server.aggregate = aggregate  # type: ignore[method-assign,assignment]
+    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore", invalid="ignore"):
+        patch.setattr(Server, "aggregate", aggregate)
         if not masked:
-            Scenario.in_one_process = lambda scenario: scenario  # type: ignore[method-assign,assignment]
-        try:
-            yield
-        finally:
-            Server.aggregate = real  # type: ignore[method-assign]
-            Scenario.in_one_process = one_process  # type: ignore[method-assign]
-
-
-def simulated(experiment: Experiment, folder: Path) -> Simulator:
-    """A simulation that has ended, or failed as it says."""
-    recorder = LaneRecorder(1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        simulator = Simulator(build_scenario(experiment, folder), recorder, silent)
+            patch.setattr(Scenario, "in_one_process", lambda scenario: scenario)
+        simulator = Simulator(build_scenario(experiment, folder), LaneRecorder(1), silent)
         try:
             simulator.run()
         except RunFailure as failure:
             assert "privacy." in str(failure) or experiment.faults.bad_update == "stop"  # noqa: PT017
-    return simulator
+    return sums, simulator
 
 
 def memories(simulator: Simulator) -> list[Vector]:
@@ -164,13 +143,10 @@ def memories(simulator: Simulator) -> list[Vector]:
 @given(private_experiments())
 def test_a_sum_without_its_masks_is_the_plain_sum(experiment: Experiment) -> None:
     """Whatever arrives in which order, is lost, refused or clipped, in any experiment that has secure aggregation."""
-    masked, plain = Opened(), Opened()
-    with masked.watched(masked=True):
-        simulated(experiment, Path("nowhere"))
-    with plain.watched(masked=False):
-        simulated(experiment, Path("nowhere"))
-    assert len(masked.sums) == len(plain.sums)
-    assert all(np.array_equal(one, other) for one, other in zip(masked.sums, plain.sums, strict=True))
+    masked, _ = opened(experiment, Path("nowhere"), masked=True)
+    plain, _ = opened(experiment, Path("nowhere"))
+    assert len(masked) == len(plain)
+    assert all(np.array_equal(one, other) for one, other in zip(masked, plain, strict=True))
 
 
 @pytest.mark.parametrize(("name", "limit"), [("area", 0.3), ("ca2fl", 0.3), ("afa-cs", 10.0), ("dude", 10.0)])
@@ -182,12 +158,10 @@ def test_what_clients_remember_is_exactly_what_was_used_or_waits(
     """AREA's invariant, in integers; with lost updates, and others that are clipped or refused."""
     faults = Faults(lost=(1,), lost_at_s=(0.7,))
     experiment = replace(private(name, range=limit, outside=outside), seed=seed, faults=faults)
-    opened = Opened()
-    with opened.watched(masked=False):
-        simulator = simulated(experiment, tmp_path)
+    sums, simulator = opened(experiment, tmp_path)
     state: SumState = simulator._conductor._server.state
     number = FixedPoint.of(experiment.privacy or Privacy())
-    used = sum(opened.sums, np.zeros(3, np.int64))
+    used = sum(sums, np.zeros(3, np.int64))
     waits = np.zeros(3, np.int64) if state.pending.total is None else number.as_signed(state.pending.total)
     remembered = np.sum(memories(simulator), axis=0)
     assert remembered.any()
@@ -197,9 +171,9 @@ def test_what_clients_remember_is_exactly_what_was_used_or_waits(
 def test_the_model_of_area_is_the_mean_of_the_memories(tmp_path: Path) -> None:
     """x_s + u to single precision, after some hundred steps."""
     experiment = replace(private(), stop=Stop(horizon_s=20.0))
-    with Opened().watched(masked=False):
-        simulator = simulated(experiment, tmp_path)
-    scenario, number = build_scenario(experiment, tmp_path), FixedPoint.of(experiment.privacy or Privacy())
+    _, simulator = opened(experiment, tmp_path)
+    scenario = build_scenario(experiment, tmp_path)
+    number = FixedPoint.of(experiment.privacy or Privacy())
     state: SumState = simulator._conductor._server.state
     waits = 0 if state.pending.total is None else number.as_signed(state.pending.total)
     mean = np.mean(memories(simulator), axis=0) * number.resolution
@@ -209,17 +183,14 @@ def test_the_model_of_area_is_the_mean_of_the_memories(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------- and plain runs
 
-TOGETHER = Experiment(  # every sum is of all five clients, once each
-    clients=Clients(count=5, local_steps=3),
-    method=Area(step_size=0.02),
-    aggregation=EveryUpdates(updates=5),
-    rates=UniformRates(rate=10.0),
-    delays=FixedDelays(),
-    problem=Quadratic(dimension=3, noise=0.1),
-    stop=Stop(horizon_s=10.0),
-    record=Record(interval_s=1.0),
-    seed=3,
-)
+TOGETHER: dict[str, Any] = {  # every sum is of all five clients, once each
+    "clients": Clients(count=5, local_steps=3),
+    "aggregation": EveryUpdates(updates=5),
+    "rates": UniformRates(rate=10.0),
+    "delays": FixedDelays(),
+    "problem": Quadratic(dimension=3, noise=0.1),
+    "stop": Stop(horizon_s=10.0),
+}
 
 
 def last_model(experiment: Experiment, path: Path) -> Vector:
@@ -236,8 +207,9 @@ def test_a_private_run_differs_from_a_plain_one_by_rounding_only(tmp_path: Path,
 
     The problem contracts, so that nothing grows; single precision adds 1e-6.
     """
-    methods = {"fedbuff": FedBuff(step_size=0.02, server_step_size=1.0)}
-    experiment = replace(TOGETHER, method=methods.get(name, experiment_of(name, 0.02).method))
+    experiment = replace(experiment_of(name), **TOGETHER)
+    if name == "fedbuff":
+        experiment = replace(experiment, method=FedBuff(step_size=0.02, server_step_size=1.0))
     plain = last_model(experiment, tmp_path / "plain.h5")
     settings_ = Privacy(bits=bits)
     masked = last_model(replace(experiment, privacy=settings_), tmp_path / "private.h5")
