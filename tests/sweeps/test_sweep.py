@@ -154,9 +154,9 @@ def test_an_invalid_cell_does_not_affect_the_others() -> None:
 
 
 def test_overrides_go_below_the_grid() -> None:
-    plan = plan_of(BASE + GRID, "clients.count=5", "seed=20", trials=3)
-    assert {one.clients.count for one in experiments(plan)} == {5}
-    assert [one.seed for one in experiments(plan)][:3] == [20, 21, 22]
+    found = experiments(plan_of(BASE + GRID, "clients.count=5", "seed=20", trials=3))
+    assert {one.clients.count for one in found} == {5}
+    assert [one.seed for one in found][:3] == [20, 21, 22]
 
 
 def test_a_name_that_changes_replaces_the_section() -> None:
@@ -253,17 +253,18 @@ def test_no_key_is_given_by_grid_and_override() -> None:
         assert f"--set {given.partition('=')[0]} names what the grid varies; leave one of the two out" in told
 
 
-def test_extends_must_exist() -> None:
-    assert "try.toml: extends: absent.toml does not exist; give a path" in refusal("extends = 'absent.toml'")
-    assert "extends: 3 is not the path of a file; write a string" in refusal("extends = 3")
-
-
-def test_extends_must_not_be_cyclic() -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("extends = 'absent.toml'", "try.toml: extends: absent.toml does not exist; give a path relative to the file"),
+        ("extends = 3", "try.toml: extends: 3 is not the path of a file; write a string"),
+        ("extends = 'try.toml'", "try.toml: extends: the files extend each other in a circle (try.toml -> "),
+        ("extends = 'other.toml'", "other.toml: extends: the files extend each other in a circle (try.toml -> "),
+    ],
+)
+def test_what_cannot_be_extended(text: str, told: str) -> None:
     written("extends = 'try.toml'", "other.toml")
-    told = refusal("extends = 'other.toml'")
-    assert "other.toml: extends: the files extend each other in a circle" in told
-    assert "try.toml -> " in told
-    assert "in a circle" in refusal("extends = 'try.toml'")
+    assert told in refusal(text)
 
 
 def test_a_sweep_is_no_experiment() -> None:
