@@ -1,4 +1,4 @@
-"""One run without clock, wire or file: server, client, conductor, scenario, diagnosis; `plugins` has own parts.
+"""One run without clock, wire or file: server, client, conductor, scenario, lanes, diagnosis.
 
-May import theory, methods, problems, timing, experiment and the ground floor.
+May import theory, methods, problems, timing, experiment and what lies below.
 """

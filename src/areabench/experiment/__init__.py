@@ -1,1 +1,4 @@
-"""What an experiment says: records, TOML files, checks and labels. May import the ground floor only."""
+"""What an experiment says: its sections together, TOML files, checks that concern two parts, labels.
+
+May import methods, problems, timing and what lies below.
+"""

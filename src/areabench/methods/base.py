@@ -335,6 +335,7 @@ class Buffer(NamedTuple):
     def add(self, payload: Vector) -> Buffer:
         """The buffer with one more update; the sum, which nobody else holds, is changed in place."""
         if self.total is None:
+            # a copy, as the payload is valid during the call only
             return Buffer(payload.copy(), self.size + 1)
         return Buffer(np.add(self.total, payload, out=self.total), self.size + 1)
 
@@ -392,6 +393,7 @@ def buffered(
 
     def aggregate(state: BufferedState) -> Step:
         if state.buffer.size == 0:
+            # a step by the clock may find nothing
             return Step(state)
         return Step(BufferedState(step(state.model, state.buffer.mean()), Buffer()))
 

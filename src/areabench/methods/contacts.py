@@ -82,6 +82,7 @@ def contact_rounds(
 
     def aggregate(state: ContactState) -> Step:
         if not state.contacting:
+            # the round begins: the step itself comes when the last of these has answered
             drawn = contacts.draw(state)
             return Step(state._replace(contacting=True, awaited=drawn), stepped=False, contacts=drawn)
         size = state.answers.size

@@ -232,6 +232,7 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         alone = _ALONE in state.held.groups
         closing = set() if alone else _complete(state)
         if not alone and not closing:
+            # woken by the clock: a group waits no longer for its slowest clients
             state = state._replace(now_s=max(state.now_s, wake(state)))
             over = zip(state.groups.numbers, state.groups.latest_s, strict=True)
             closing = {number for number, latest_s in over if latest_s <= state.now_s}

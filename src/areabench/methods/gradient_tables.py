@@ -183,6 +183,7 @@ def gradient_table(name: str, clients: int, server_step_size: Any, *, every_arri
     def aggregate(state: TableState) -> Step:
         # x_s <- x_s - eta · sum/n
         if state.gradients.awaited:
+            # before all have reported, the mean would be that of the fast clients
             return Step(state, stepped=False)
         return Step(TableState(state.model - server_step_size * state.gradients.mean(), state.gradients))
 

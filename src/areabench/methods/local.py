@@ -96,6 +96,7 @@ def with_control_variates(method: Method, clients: int) -> Method:
         sent = method.report(held_by(memory), work._replace(attached=None))
         own = memory[0]
         if work.steps:
+            # without local steps there is no gradient that the control variate could follow
             assert work.attached is not None
             own = own - work.attached + (work.start - work.local) / (work.steps * work.step_size)
         own = own.astype(memory.dtype, copy=False)

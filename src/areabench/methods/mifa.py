@@ -65,6 +65,7 @@ def mifa(clients: int, server_step_size: float) -> Method:
     def aggregate(state: MifaState) -> Step:
         # x_s <- x_s - eta · sum/n; all free clients work from there
         if state.updates.awaited:
+            # the first round waits for all, as nothing could stand in for a client that has not answered
             return Step(state, stepped=False)
         return Step(MifaState(state.model - server_step_size * state.updates.mean(), state.updates), state.answered)
 

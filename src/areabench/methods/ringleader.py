@@ -105,6 +105,7 @@ def ringleader(clients: int) -> Method:
         if phase_1 and complete(state):
             state = state._replace(awaited=left(state))
         if client not in state.awaited:
+            # the client works on the same model again, so that all its updates in a table began there
             return Step(state, (Call(client, arrival.model, version=arrival.version),))
         awaited = without(state.awaited, client)
         return Step(state._replace(awaited=awaited, counts=with_entry(state.counts, client, 0), due=True), (client,))

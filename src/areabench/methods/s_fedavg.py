@@ -103,6 +103,7 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         """Draw another client for the round, uniformly from those not drawn yet, if there is one."""
         state = state._replace(lost=(*state.lost, client))
         taken = {*state.drawn, *state.lost}
+        # a stream of its own, so that the draws of later rounds stay what they are without a loss
         generator = stream(seed, Purpose.REPLACEMENT, state.round)
         others = [other for other in generator.permutation(clients).tolist() if other not in taken]
         if not orders or not others:

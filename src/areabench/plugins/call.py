@@ -145,6 +145,7 @@ def check_signature(
 
 def _check_settings(part: OwnPart, parameters: Mapping[str, inspect.Parameter]) -> None:
     """Every setting must be a parameter of the function, and none that areabench gives."""
+    # a parameter that is positional only, or takes what is left over, cannot be named in the settings
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     known = [name for name, each in parameters.items() if name not in part.given and each.kind in by_name]
     for name in part.settings:

@@ -134,6 +134,7 @@ def check_part(experiment: Any, part: Any) -> None:
         if value not in need.allowed:
             allowed = " or ".join(f'"{each}"' for each in need.allowed)
             raise UserError(f'{need.key}: "{value}" makes no sense with {part.name}, {need.because}; use {allowed}')
+    # what data cannot say
     if hasattr(part, "check"):
         part.check(experiment)
 
