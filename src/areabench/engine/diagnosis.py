@@ -193,6 +193,7 @@ def diagnose(seen: Observed) -> Diagnosis:
 
 def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
     """Rows of DIAGNOSIS_CLIENT."""
+    # In virtual time no cycle is longer than its delay.
     tolerance = 0.0 if seen.virtual else TOLERANCE
     expected = expected_updates(seen.experiment, seen.clients["rate"], seen.duration_s, updates, tolerance)
     table = np.zeros(len(seen.clients), DIAGNOSIS_CLIENT)

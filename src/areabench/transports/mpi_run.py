@@ -159,7 +159,7 @@ def _share_experiment(load: Callable[[], Experiment], world: World) -> Experimen
         if world.rank:
             return None
         experiment = load()
-        place_clients(experiment, world.size)
+        place_clients(experiment, world.size)  # a UserError here comes before the data are loaded
         if experiment.faults.lost:
             raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
         return experiment
@@ -208,6 +208,7 @@ def _run_worker(context: RankContext, *, resumes: bool) -> MpiResult:
     """A worker's part of the run, in step with `prepare_server`."""
     world = context.world
     starts_at_s = 0.0
+    # Before the server opens the run file: where a client cannot be made, no file is left.
     hosted = world.together(lambda: _host_clients(context))
     if resumes:
         point: ResumePoint | None = world.from_server(lambda: None)
@@ -258,6 +259,7 @@ def _host_clients(context: RankContext) -> dict[int, HostedClient]:
 
 def _restore_clients(context: RankContext, hosted: Mapping[int, HostedClient], point: ResumePoint) -> None:
     """Bring the clients of this rank to where they were when the run stopped."""
+    # Delays continue where they were, so each client draws from a stream that has skipped its rounds.
     delays = context.scenario.delays()
     remembering = [number for number in hosted if number in point.remembering]
     memories = receive_memories(context.world, remembering, context.scenario.shapes.memory)

@@ -326,6 +326,7 @@ class MpiServerLink:
 
     def close(self) -> None:
         """Complete all sends and free the requests."""
+        # Without a wait, a message that is still on its way would be lost when its buffer goes.
         alive = [channel for channel in self._channels if channel.alive]
         if len(alive) == len(self._channels):  # a send to a dead rank never completes
             sends = [send.request for channel in alive for send in channel.sends if send.started]

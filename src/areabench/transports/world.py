@@ -193,6 +193,7 @@ class World:
 
     def _collective(self, call: Callable[[MPI.Intracomm], Result]) -> Result:
         """Wait for all ranks and make a collective call; where a rank is lost in it, those that are left repeat it."""
+        # A blocking call burns the core until the last rank is here; the barrier waits with pauses.
         if not self.fault_tolerant:
             self.wait(self.comm.Ibarrier())
             return call(self.comm)
