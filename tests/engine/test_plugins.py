@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.own_parts import SOURCES, experiment, source, write
+from tests.support.own_parts import SOURCES, write
 
 from areabench.cli.main import main
 from areabench.runfile.read import open_run
@@ -206,8 +206,3 @@ def test_a_sweep_says_which_runs_cannot_be_made(tmp_path: Path, capsys: pytest.C
     assert main(["sweep", str(sweep)]) == 2
     assert "unknown setting of mine:make 'gian'" in capsys.readouterr().err
     assert not list(Path().iterdir())
-
-
-def test_sources_are_what_they_seem() -> None:
-    assert 'Dataset("mine", features, labels, features, labels, 3, 0.1)' in source("data")
-    assert experiment("delays").endswith('[delays]\nname = "mine:make"\nsettings = {}\n')

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from tests.support.wires import rounds_of
 
-from areabench.engine.client import Client
 from areabench.engine.events import Kind, State
-from areabench.engine.messages import Flag, Order, UpdateHeader
-from areabench.transports import clock as waiting
-from areabench.transports import worker_loop as work_module
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
+
+pytestmark = pytest.mark.slow
 
 HEEDLESS_CLIENTS = """
 from areabench.transports.worker_loop import Worker
@@ -33,7 +28,6 @@ Worker.work = heedless
 """
 
 
-@pytest.mark.slow
 def test_a_run_does_not_wait_for_the_delays_that_its_horizon_cuts(quadratic: Launcher) -> None:
     ended = quadratic.completed(3, "delays.name=fixed", "rates.rate=0.01", "stop.horizon_s=0.5")
     assert ended.wall_s < 60  # start-up and all; the delays are 100 s
@@ -44,7 +38,6 @@ def test_a_run_does_not_wait_for_the_delays_that_its_horizon_cuts(quadratic: Lau
         np.testing.assert_array_equal(run.models[0], run.models[-1])
 
 
-@pytest.mark.slow
 def test_updates_in_flight_at_the_end_are_counted_as_discarded(quadratic: Launcher) -> None:
     settings = ("clients.count=4", "rates.rate=200", "stop.iterations=200", "stop.horizon_s=60")
     quadratic.completed(5, *settings, defect=HEEDLESS_CLIENTS)
@@ -60,7 +53,6 @@ def test_updates_in_flight_at_the_end_are_counted_as_discarded(quadratic: Launch
     assert quadratic.replay() == 0
 
 
-@pytest.mark.slow
 def test_a_run_ends_after_exactly_the_iterations_asked_for(quadratic: Launcher) -> None:
     quadratic.completed(5, "clients.count=4", "rates.rate=500", "stop.iterations=101", "stop.horizon_s=60")
     with quadratic.recorded() as run:
@@ -71,7 +63,6 @@ def test_a_run_ends_after_exactly_the_iterations_asked_for(quadratic: Launcher) 
     assert quadratic.replay() == 0
 
 
-@pytest.mark.slow
 def test_a_target_accuracy_ends_a_run(logistic: Launcher) -> None:
     settings = ("data.spread=0.2", "method.step_size=5", "stop.target_accuracy=60", "stop.horizon_s=60")
     logistic.completed(3, *settings)
@@ -82,7 +73,6 @@ def test_a_target_accuracy_ends_a_run(logistic: Launcher) -> None:
     assert logistic.replay() == 0
 
 
-@pytest.mark.slow
 def test_a_divergence_ends_a_run_with_exit_code_3(quadratic: Launcher) -> None:
     ended = quadratic.run(3, "method.step_size=10", "rates.rate=100", "stop.horizon_s=60")
     assert ended.code == 3
@@ -93,70 +83,3 @@ def test_a_divergence_ends_a_run_with_exit_code_3(quadratic: Launcher) -> None:
         assert run.status.state == State.DIVERGED
         assert 0 < run.status.end_s < 60
     assert quadratic.replay() == 0
-
-
-# ---------------------------------------------------------------------------------------------------- without MPI
-
-
-@dataclass
-class SleepClock:
-    """Time that passes only while somebody sleeps, in seconds."""
-
-    now_s: float = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-    def sleep(self, duration_s: float) -> None:
-        self.now_s += max(duration_s, 1e-6)
-
-
-@dataclass
-class Wire:
-    """A worker's link: one order at the start if any, a stop at `stop_s`."""
-
-    clock: SleepClock
-    stop_s: float
-    laid_out: list[Order]
-    sent: list[UpdateHeader] = field(default_factory=list)
-
-    def orders(self, *, wait: bool = False) -> list[Order]:
-        here, self.laid_out = self.laid_out, []
-        return here
-
-    def load(self, client: int, payload: NDArray[Any]) -> None:
-        """It is sent nowhere."""
-
-    def send(self, header: UpdateHeader) -> None:
-        self.sent.append(header)
-
-    @property
-    def stopped(self) -> bool:
-        return self.clock.now_s >= self.stop_s
-
-    def answer(self, question: Order, memory: NDArray[Any]) -> None:
-        raise AssertionError("nobody asked")
-
-
-class Idle(Client):
-    """Computes nothing."""
-
-    trains = True
-
-    def __init__(self) -> None:
-        self.round = 0
-
-    def work(self, order: Order, made: int | None = None) -> NDArray[Any]:
-        return order.model
-
-
-@pytest.mark.parametrize("orders", [0, 1], ids=["waiting for an order", "asleep within a delay"])
-def test_a_client_notices_a_stop_within_half_a_second(monkeypatch: pytest.MonkeyPatch, orders: int) -> None:
-    clock = SleepClock()
-    monkeypatch.setattr(work_module, "time", clock)
-    monkeypatch.setattr(waiting, "time", clock)
-    link = Wire(clock, 7.03, [Order(0, np.zeros(1), 0.1, 0, 0, Flag.NONE, 1)] * orders)
-    hosted = {0: work_module.HostedClient(Idle(), rounds_of(30.0))}
-    work_module.Worker(link, hosted, waiting.RealClock()).work()
-    assert 7.03 <= clock.now_s <= 7.53
-    assert link.sent == []

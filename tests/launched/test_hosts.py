@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -85,9 +84,9 @@ def hosts() -> Iterator[list[Host]]:
 
 
 @contextmanager
-def two_hosts(ends: str = "ab") -> Iterator[list[Host]]:
+def two_hosts() -> Iterator[list[Host]]:
     """Two hosts and the wire between them; removed whatever happens, with all that runs on them."""
-    names = [f"ab{os.getpid()}{end}" for end in ends]  # short: a wire's name has at most 15 letters
+    names = [f"ab{os.getpid()}{end}" for end in "ab"]  # short: a wire's name has at most 15 letters
     pair = [Host(name, f"w{name}", address) for name, address in zip(names, ADDRESSES, strict=True)]
     with ExitStack() as stack:
         for host in pair:
@@ -163,22 +162,3 @@ def test_a_server_and_its_clients_on_two_hosts(quadratic: Launcher, hosts: list[
         assert min(sent) > run.status.updates * model_bytes  # each update came over the wire, and so did each model
     assert quadratic.replay() == 0
     assert (quadratic.folder / "agent.log").read_text()  # the launcher has used the other host
-
-
-@pytest.mark.usefixtures("hosts")  # or the reason why there are none
-def test_hosts_are_removed_after_a_failure_with_what_runs_on_them() -> None:
-    left: list[subprocess.Popen[bytes]] = []
-    with pytest.raises(ZeroDivisionError):
-        fail_on_hosts(left)
-    assert left[0].wait(LIMIT_S) == -signal.SIGKILL
-    assert not re.search(rf"^ab{os.getpid()}[cd]", command("ip", "netns", "list"), re.MULTILINE)
-
-
-def fail_on_hosts(left: list[subprocess.Popen[bytes]]) -> None:
-    """Fail while there are hosts, and leave a program on one of them."""
-    with two_hosts("cd") as (here, there):
-        left.append(subprocess.Popen([*there.prefix(), "sleep", "100"]))
-        assert {here.name, there.name} <= set(command("ip", "netns", "list").split())
-        while str(left[0].pid) not in command("ip", "netns", "pids", there.name).split():
-            pass  # it is about to enter
-        raise ZeroDivisionError
