@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.answers import answer, complaint
 from tests.support.texts import BLOBS, LOGISTIC, QUADRATIC
 
-from areabench.cli.main import main
 from areabench.cli.parser import build_parser
 from areabench.engine.events import State
 from areabench.experiment.parse import load_experiment
@@ -59,18 +59,13 @@ def tree(folder: Path) -> Tree:
     return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
 
 
-def refused(command: list[str], changes: str, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(command: list[str], changes: str = "") -> str:
     """The one line with which a command and changes of its experiment are refused; nothing may have been written."""
-    options = [part for change in changes.split() for part in ("--set", change)]
     before = tree(Path.cwd())
-    code = main([*command, *options])
-    captured = capsys.readouterr()
-    assert (code, captured.out) == (2, ""), captured
-    assert captured.err.startswith("areabench: ")
-    assert captured.err.count("\n") == 1
-    assert captured.err.strip().isprintable()
+    told = complaint("", *command, *(part for change in changes.split() for part in ("--set", change)))
+    assert told.isprintable()
     assert tree(Path.cwd()) == before
-    return captured.err
+    return told
 
 
 # ---------------------------------------------------------------------------------------------------- keys
@@ -175,15 +170,15 @@ ENDLESS = [  # changes of TIMED, which has two clients
         *((LOGISTIC, tuple(COMMANDS), *KEYS[index]) for index in (0, 7, 12, 18, 21)),
     ],
 )
-def test_values(text: str, names: Sequence[str], changes: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values(text: str, names: Sequence[str], changes: str, words: str) -> None:
     Path(FILE).write_text(text, encoding="utf-8")
     for name in names:
-        assert words in refused(COMMANDS[name], changes, capsys)
+        assert words in refused(COMMANDS[name], changes)
 
 
-def test_a_key_of_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_of_two_lines() -> None:
     Path(FILE).write_text(LOGISTIC, encoding="utf-8")
-    assert "unknown key or section 'a\\nb'" in refused(["check", FILE, "--set", "a\nb=1"], "", capsys)
+    assert "unknown key or section 'a\\nb'" in refused(["check", FILE, "--set", "a\nb=1"])
 
 
 @pytest.mark.parametrize(
@@ -204,17 +199,16 @@ def test_what_ends_late_is_not_refused(changes: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "much"])
-@pytest.mark.parametrize("words", [["summary", "a.h5"], ["table", "runs"], ["figures", "runs"], ["report", "runs"]])
-def test_a_target_is_a_number(words: list[str], value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main([*words, f"--target={value}"])
-    assert f"argument --target: '{value}' is not a number >= 0\n" in capsys.readouterr().err
+@pytest.mark.parametrize("words", ["summary a.h5", "table runs", "figures runs", "report runs"])
+def test_a_target_is_a_number(words: str, value: str) -> None:
+    told = answer(words, f"--target={value}", code=2).err
+    assert f"argument --target: '{value}' is not a number >= 0\n" in told
 
 
 @pytest.mark.parametrize("literal", ["nan", "+nan", "inf", "-inf", "1e999", "-0.0", "0", "1_0e400"])
-def test_numbers_written_in_the_file(literal: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_written_in_the_file(literal: str) -> None:
     Path(FILE).write_text(LOGISTIC.replace("0.05", literal), encoding="utf-8")
-    message = refused(["check", FILE], "", capsys)
+    message = refused(["check", FILE])
     assert f"{FILE}: method.step_size: " in message
     assert "a number > 0" in message
 
@@ -244,26 +238,25 @@ FILES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_bad_text_in_a_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_text_in_a_file(name: str) -> None:
     content, words = FILES[name]
     Path(FILE).write_bytes(content)
     for command in COMMANDS.values():
-        message = refused(command, "", capsys)
+        message = refused(command)
         assert message.startswith(f"areabench: {FILE}: ")
         assert words in message
 
 
-def test_a_file_that_is_too_large(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_too_large() -> None:
     with Path(FILE).open("wb") as file:
         file.truncate(100_000_000)
     for command in COMMANDS.values():
-        assert "has more than 50,000,000 bytes; give the path of an experiment" in refused(command, "", capsys)
+        assert "has more than 50,000,000 bytes; give the path of an experiment" in refused(command)
 
 
-def test_a_mark_in_front_and_windows_lines_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mark_in_front_and_windows_lines_are_no_error() -> None:
     Path(FILE).write_bytes(LOGISTIC.replace("\n", "\r\n").encode("utf-8-sig"))
-    assert main(["check", FILE]) == 0
-    assert 'name = "tiny"' in capsys.readouterr().out
+    assert 'name = "tiny"' in answer("check", FILE).out
 
 
 @pytest.mark.parametrize(
@@ -277,19 +270,19 @@ def test_a_mark_in_front_and_windows_lines_are_no_error(capsys: pytest.CaptureFi
         ("/proc/self/mem", "cannot be read: Input/output error; give the path of an experiment file"),
     ],
 )
-def test_paths(target: str | None, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_paths(target: str | None, words: str) -> None:
     if target is not None:
         Path(FILE).symlink_to(target)
     for command in COMMANDS.values():
-        assert words in refused(command, "", capsys)
+        assert words in refused(command)
 
 
-def test_names_that_are_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_too_long() -> None:
     name = "a" * 300
     Path(FILE).write_text(LOGISTIC, encoding="utf-8")
     for command in (["check", name], ["sweep", FILE, name], ["replay", name], ["summary", name], ["table", name],
                     ["simulate", FILE, "-o", name], ["theory", FILE, "--write", name]):  # fmt: skip
-        assert f"{name[:100]}: cannot be used: File name too long; give another path" in refused(command, "", capsys)
+        assert f"{name[:100]}: cannot be used: File name too long; give another path" in refused(command)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -329,14 +322,14 @@ WRITING = (["simulate", FILE, "-o"], ["launch", FILE, "-o"], ["theory", FILE, "-
 
 
 @pytest.mark.parametrize("command", WRITING, ids=lambda command: str(command[0]))
-def test_outputs(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs(command: list[str], folder: Path) -> None:
     Path(FILE).write_text(QUADRATIC, encoding="utf-8")
     Path("link").symlink_to("elsewhere")
     option = "--write" if command[0] == "theory" else "--output"
-    assert f"exists already; choose another {option} or overwrite" in refused([*command, "."], "", capsys)
-    assert f"exists already; choose another {option} or overwrite" in refused([*command, "link"], "", capsys)
-    assert f"Is a directory; choose another {option}" in refused([*command, ".", "--force"], "", capsys)
-    below = refused([*command, f"{FILE}/more/x.h5"], "", capsys)
+    assert f"exists already; choose another {option} or overwrite" in refused([*command, "."])
+    assert f"exists already; choose another {option} or overwrite" in refused([*command, "link"])
+    assert f"Is a directory; choose another {option}" in refused([*command, ".", "--force"])
+    below = refused([*command, f"{FILE}/more/x.h5"])
     assert f"{FILE}/more/x.h5: {FILE} is not a folder; choose another {option}" in below
 
 
@@ -347,12 +340,10 @@ def test_outputs(command: list[str], folder: Path, capsys: pytest.CaptureFixture
         *(("figures", name, name) for name in (".", f"{FILE}/x.png", "x.xyz", "/proc/nowhere/x.png")),
     ],
 )
-def test_folders_of_sweeps_and_files_of_figures(
-    command: str, output: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_of_sweeps_and_files_of_figures(command: str, output: str, words: str) -> None:
     pytest.importorskip("matplotlib")
     Path(FILE).write_text(LOGISTIC, encoding="utf-8")
-    assert words in refused([*COMMANDS[command], "-o", output], "", capsys)
+    assert words in refused([*COMMANDS[command], "-o", output])
 
 
 # ---------------------------------------------------------------------------------------------------- traces
@@ -368,26 +359,26 @@ def test_folders_of_sweeps_and_files_of_figures(
     ],
     ids=range(4),
 )
-def test_rows_of_traces(rows: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_traces(rows: str, words: str) -> None:
     Path(FILE).write_text(TRACE, encoding="utf-8")
     Path("delays.csv").write_text(rows, encoding="utf-8")
-    message = refused(["check", FILE], "", capsys)
+    message = refused(["check", FILE])
     assert message.startswith("areabench: trace ")
     assert words in message
     assert len(message) < 500
 
 
-def test_a_trace_that_cannot_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_that_cannot_end() -> None:
     Path(FILE).write_text(TRACE.replace("iterations = 20", "horizon_s = 1"), encoding="utf-8")
     Path("delays.csv").write_text("client,delay_s\n0,1e-300\n1,0.5\n", encoding="utf-8")
-    assert "delays.file: 1e+300 updates per second over stop.horizon_s" in refused(["check", FILE], "", capsys)
+    assert "delays.file: 1e+300 updates per second over stop.horizon_s" in refused(["check", FILE])
 
 
 @pytest.mark.parametrize("target", ["/dev/zero", "."])
-def test_a_trace_that_is_no_file(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_that_is_no_file(target: str) -> None:
     Path(FILE).write_text(TRACE, encoding="utf-8")
     Path("delays.csv").symlink_to(target)
-    assert "is not a regular file; check delays.file" in refused(["check", FILE], "", capsys)
+    assert "is not a regular file; check delays.file" in refused(["check", FILE])
 
 
 # ---------------------------------------------------------------------------------------------------- data
@@ -395,19 +386,17 @@ def test_a_trace_that_is_no_file(target: str, capsys: pytest.CaptureFixture[str]
 MNIST = LOGISTIC.partition("[data]")[0]
 
 
-def test_data_that_cannot_be_had(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_that_cannot_be_had(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(FILE).write_text(LOGISTIC.partition("[data]")[0], encoding="utf-8")  # MNIST
     monkeypatch.setattr("importlib.resources.files", lambda _: folder / "nothing")
     for name in (*BUILDING, "figures"):
-        assert "train-images-idx3-ubyte.gz in the package cannot be unpacked" in refused(COMMANDS[name], "", capsys)
+        assert "train-images-idx3-ubyte.gz in the package cannot be unpacked" in refused(COMMANDS[name])
 
 
-def test_a_split_that_leaves_clients_empty(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_split_that_leaves_clients_empty() -> None:
     Path(FILE).write_text(LOGISTIC, encoding="utf-8")
     for name in (*BUILDING, "figures"):
-        message = refused(COMMANDS[name], "clients.count=20 split.name=nearly-iid", capsys)
+        message = refused(COMMANDS[name], "clients.count=20 split.name=nearly-iid")
         assert "20 clients, but the most frequent label has 14 samples" in message
         assert "lower clients.count to 14 or take split `iid`" in message
 
@@ -430,7 +419,7 @@ def leaves(features, classes): sys.exit(5)
 
 
 @pytest.mark.parametrize("path", NETS)
-def test_modules(path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     Path("net_here.py").write_text(NET_HERE, encoding="utf-8")
@@ -439,7 +428,7 @@ def test_modules(path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     Path("net_syntax.py").write_text("def (", encoding="utf-8")
     Path(FILE).write_text(LOGISTIC.replace('"logistic"', f'"torch"\nmodule = "{path}"'), encoding="utf-8")
     for name in BUILDING:
-        message = refused(COMMANDS[name], "", capsys)
+        message = refused(COMMANDS[name])
         assert f"problem.module = {path!r}" in message
         assert NETS[path] in message
 
@@ -460,13 +449,12 @@ def test_run_reports_it_too(folder: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- legitimate
 
 
-def simulated(text: str, capsys: pytest.CaptureFixture[str], *overrides: str) -> Run:
+def simulated(text: str, *overrides: str) -> Run:
     """The run of an experiment that must work, replayed."""
     Path(FILE).write_text(text, encoding="utf-8")
     options = [part for override in overrides for part in ("--set", override)]
-    assert main(["simulate", FILE, "-o", "run.h5", *options]) == 0
-    assert main(["replay", "run.h5"]) == 0
-    assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
+    answer("simulate", FILE, "-o", "run.h5", *options)
+    assert answer("replay run.h5").out.endswith(" rows equal (to the bit)\n")
     run = open_run("run.h5")
     assert run.status.state == State.DONE
     assert np.isfinite(run.metrics_array["train_loss"]).all()
@@ -474,18 +462,18 @@ def simulated(text: str, capsys: pytest.CaptureFixture[str], *overrides: str) ->
 
 
 @pytest.mark.parametrize("method", ["area", "fedbuff", "as-fedavg", "s-fedavg"])
-def test_one_client(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_client(method: str) -> None:
     changes = {"s-fedavg": ["method.clients_per_round=1"], "fedbuff": ["method.server_step_size=1"]}.get(method, [])
     changes += [f"method.name={method}", "clients.count=1", "stop.iterations=200"]
-    with simulated(QUADRATIC, capsys, *changes, "aggregation={name='updates',updates=1}") as run:
+    with simulated(QUADRATIC, *changes, "aggregation={name='updates',updates=1}") as run:
         assert run.served.tolist() == [100]
         distance = run.metrics_array["squared_distance"]
         assert distance[-1] < 1e-2 * distance[0]
 
 
 @pytest.mark.parametrize("method", ["area", "fedbuff", "as-fedavg"])
-def test_a_criterion_of_more_updates_than_clients(method: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with simulated(QUADRATIC, capsys, f"method.name={method}", "aggregation={name='updates',updates=7}") as run:
+def test_a_criterion_of_more_updates_than_clients(method: str) -> None:
+    with simulated(QUADRATIC, f"method.name={method}", "aggregation={name='updates',updates=7}") as run:
         assert (run.status.updates, run.status.server_steps) == (18, 2)
 
 
@@ -499,7 +487,7 @@ def test_a_criterion_of_more_updates_than_clients(method: str, capsys: pytest.Ca
     ],
 )
 @pytest.mark.parametrize("problem", ["logistic", "hinge"])
-def test_little_data(changes: str, samples: list[int] | None, problem: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with simulated(LOGISTIC, capsys, f"problem.name={problem}", *changes.split()) as run:
+def test_little_data(changes: str, samples: list[int] | None, problem: str) -> None:
+    with simulated(LOGISTIC, f"problem.name={problem}", *changes.split()) as run:
         assert samples in (None, run.clients_array["samples"].tolist())
         assert run.metrics_array["train_loss"][-1] < run.metrics_array["train_loss"][0]
