@@ -272,25 +272,6 @@ def test_a_file_that_is_written_is_refused_before_a_launch(writing: subprocess.P
     refuse_busy(tmp_path / "run.h5")
 
 
-def test_two_runs_that_begin_at_once(tmp_path: Path) -> None:
-    first = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
-    with pytest.raises(RunFileError, match=rf"is being written by another run \(PID {os.getpid()}\)"):
-        Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
-    first.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
-    first.close()
-    Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=True)  # free again
-
-
-def test_an_old_file_stays_until_the_new_one_has_begun(tmp_path: Path) -> None:
-    path = tmp_path / "run.h5"
-    path.write_bytes(b"old")
-    recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=True)
-    assert path.read_bytes() == b"old"
-    del recorder
-    assert [file.name for file in tmp_path.iterdir()] == ["run.h5"]
-    assert path.read_bytes() == b"old"
-
-
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(37, "No locks available")
@@ -382,18 +363,6 @@ def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None
             assert np.array_equal(again.averages, run.averages)
             assert to_toml(again.experiment) == to_toml(run.experiment)
     replayed(path)
-
-
-def test_a_resumed_run_knows_its_last_snapshot(tmp_path: Path) -> None:
-    settings = parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"])
-    simulate_run(settings, surroundings(tmp_path / "run.h5"))
-    with open_run(tmp_path / "run.h5") as run:
-        last = run.snapshot_index[-1]
-        kept = RunPrefix(run, len(run.events_array), len(run.snapshot_index), tally_of(run.events_array))
-        going_on = Recorder.continued(run, kept)
-        going_on.begin(run.provenance, run.clients_array, kept)
-    assert going_on.covers(last["time_s"])
-    going_on.close()
 
 
 def test_a_run_cannot_continue_from_beyond_the_end_of_its_file(tmp_path: Path) -> None:

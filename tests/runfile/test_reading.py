@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -13,12 +12,11 @@ from tests.support.edited import edited
 from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
-from areabench.engine.events import CLIENT, Kind, State, Status
+from areabench.engine.events import Kind, State, Status
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run, open_run
-from areabench.runfile.record import Recorder
 from areabench.settings.parse import to_toml
 
 EXPERIMENT = quadratic("iterations = 60", dimension=3) + "[record]\ninterval_s = 0.05\n"
@@ -35,15 +33,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def path(whole: Path, tmp_path: Path) -> Path:
     """A copy of it to be changed."""
     return Path(shutil.copyfile(whole, tmp_path / "run.h5"))
-
-
-@pytest.fixture
-def recorder(tmp_path: Path) -> Iterator[Recorder]:
-    """A recorder of models with two parameters."""
-    made = Recorder(tmp_path / "live.h5", EXPERIMENT, 2, FLOAT, force=False)
-    made.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
-    yield made
-    made.close()
 
 
 def set_state(file: h5py.File, state: State, **numbers: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,23 +15,28 @@ import numpy as np
 import pytest
 from tests.support.texts import QUADRATIC
 
-from areabench.engine.events import CLIENT, Event, Kind, State
-from areabench.engine.messages import digest
+from areabench.engine.events import CLIENT, Event, Kind, State, Status
+from areabench.engine.messages import Flag, digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure, WriteFailure
 from areabench.experiment.parse import parse_experiment
+from areabench.problems.base import Metrics
 from areabench.runfile.checksums import ChecksumLog
 from areabench.runfile.layout import (
     ModelsInMemory,
     cause_of,
     close_after_write_error,
+    evaluated_at_once,
+    metric_rows,
+    write_attributes,
 )
 from areabench.runfile.lock import lock_seen
 from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
+from areabench.runfile.reader import read_attributes
 from areabench.runfile.record import Recorder, RunPrefix
-from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
 from areabench.settings.parse import to_toml
 
 FLOAT = np.dtype(np.float64)
@@ -329,3 +335,146 @@ def test_a_file_that_is_closed_is_not_forgotten_again(tmp_path: Path) -> None:
 )
 def test_the_cause_is_reported_in_the_words_of_the_system(error: OSError | RuntimeError, cause: str) -> None:
     assert cause_of(error) == cause
+
+
+# ----------------------------------------------------------------------------------------------- what is written
+
+
+def test_events_go_out_in_blocks(recorder: Recorder) -> None:
+    for _ in range(255):
+        recorder.event(update())
+        assert not recorder.spare_moment()
+    recorder.event(update())
+    assert events_in(recorder) == 0
+    assert recorder.spare_moment()
+    assert events_in(recorder) == 256
+    assert not recorder.spare_moment()
+
+
+def test_a_full_block_writes_the_others_too(recorder: Recorder) -> None:
+    recorder.event(update())
+    for number_ in range(16):
+        recorder.snapshot(float(number_), number_, np.full(2, number_))
+    assert recorder.spare_moment()
+    assert [len(block) for block in recorder.model_blocks()] == [16]
+    assert events_in(recorder) == 1
+    assert not recorder.spare_moment()
+
+
+def test_a_status_that_cannot_be_written_is_reported(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_place: int, _content: bytes) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder._claim, "write", gone)
+        with pytest.raises(WriteFailure, match=r"run\.h5: cannot take its status: Input/output error"):
+            recorder.set_status(recorder.tally.status(State.DONE, ""))
+
+
+def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
+    counters, flags = (1, 4, 2, 1, 9, 3), Flag.OVERRUN
+    recorder.event(
+        Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125, flags, 0, 3, 2**64 - 1)
+    )
+    recorder.tally.count(Kind.UPDATE, 1.5, 1, 1)
+    recorder.snapshot(2.0, 3, np.array([1.0, -1.0]))
+    recorder.flush()
+    with open_run(recorder.path) as opened:
+        (row,) = opened.events_array
+        times = (0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125)
+        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, *times, 1, 0, 3, 2**64 - 1)
+        assert opened.snapshot_index.tolist() == [(2.0, 3, 1, digest(np.array([1.0, -1.0])))]
+        assert opened.models.tolist() == [[1.0, -1.0]]
+        assert len(opened.metrics_array) == 0
+
+
+def test_every_kind_has_its_word(recorder: Recorder) -> None:
+    for kind in Kind:
+        recorder.event(Event(0.5, kind))
+    recorder.flush()
+    words = ["update", "step", "discarded", "refused", "lost", "removed", "no step", "cancelled"]
+    with open_run(recorder.path) as opened:
+        assert opened.events["kind"].tolist() == words
+
+
+def test_status_counts(recorder: Recorder) -> None:
+    for kind in (Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.DISCARDED, Kind.DISCARDED):
+        recorder.tally.count(kind, 2.5)
+    assert recorder.tally.events == 6
+    assert recorder.tally.status(State.FAILED, "why") == Status(State.FAILED, "why", 2.5, 3, 2, 1)
+    assert recorder.tally.status(State.DONE, "end", 4.0).end_s == 4.0
+
+
+def test_covers(recorder: Recorder) -> None:
+    assert not recorder.covers(0.0)
+    recorder.snapshot(1.0, 0, np.zeros(2))
+    assert recorder.covers(1.0)
+    assert not recorder.covers(1.5)
+    recorder.tally.count(Kind.STEP, 1.0)
+    assert not recorder.covers(1.0)
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_comes_back(state: State, recorder: Recorder) -> None:
+    recorder.set_status(recorder.tally.status(state, "because"))
+    with open_run(recorder.path) as opened:
+        assert (opened.status.state, opened.status.reason) == (state, "because")
+
+
+def test_a_text_of_60_000_bytes_is_stored_beside_others(tmp_path: Path) -> None:
+    """A longer one gets a checksum of ours; a character may take several bytes."""
+    texts = {"empty": "", "most": "x" * 60_000, "more": "x" * 60_001, "wide": "ü" * 30_000, "wider": "ü" * 30_001}
+    with h5py.File(tmp_path / "texts.h5", "w") as file:
+        write_attributes(file.attrs, texts)
+        assert {name for name in file.attrs if name.endswith("_checksum")} == {"more_checksum", "wider_checksum"}
+        assert read_attributes(file.attrs) == texts
+    content = (tmp_path / "texts.h5").read_bytes()
+    (tmp_path / "texts.h5").write_bytes(content.replace(b"x" * 60_001, b"x" * 60_000 + b"z", 1))
+    with h5py.File(tmp_path / "texts.h5", "r") as file, pytest.raises(ValueError, match="attribute more does not have"):
+        read_attributes(file.attrs)
+
+
+def test_blocks_on_disk_and_the_cache_are_small(tmp_path: Path) -> None:
+    """A short run is a small file, and a run takes a mebibyte a dataset."""
+    recorder = begun(tmp_path / "run.h5")
+    with open_file(recorder.path) as file:
+        rows = {"events": (1024,), "snapshots/index": (256,), "snapshots/model": (16, 2), "checksums": (64,)}
+        rows |= dict.fromkeys(("metrics", "tally/staleness", "tally/served"), (64,))
+        rows |= {"diagnosis/clients": (64,), "diagnosis/quantiles": (64,), "diagnosis/summary": (1,)}
+        assert {name: file[name].chunks for name in rows} == rows
+    assert recorder._file.id.get_access_plist().get_cache()[2] == 2**20
+    recorder.close()
+
+
+def test_a_file_with_the_last_model_only_has_room_for_one(tmp_path: Path) -> None:
+    recorder = begun(tmp_path / "run.h5", "record.models=last", "record.average=true")
+    assert [recorder._file[f"snapshots/{name}"].chunks for name in ("model", "average")] == [(1, 2), (1, 2)]
+    recorder.close()
+
+
+@pytest.mark.parametrize(("dimension", "count"), [(2, 256), (2**17, 16), (2**16, 32)])
+def test_sixteen_blocks_of_snapshots_are_evaluated_at_once(dimension: int, count: int) -> None:
+    assert evaluated_at_once(dimension, FLOAT) == count
+
+
+def test_metrics_have_a_row_per_snapshot_and_averages_where_there_are_any() -> None:
+    def block(*values: float) -> Metrics:
+        return Metrics(*(np.array(values) + 10 * number for number in range(3)))
+
+    rows = metric_rows([block(1.0, 2.0), block(3.0)], [])
+    assert rows.dtype == METRIC
+    assert (rows["train_loss"].tolist(), rows["test_accuracy"].tolist()) == ([1.0, 2.0, 3.0], [11.0, 12.0, 13.0])
+    assert np.isnan(rows["average_loss"]).all()
+    assert np.isnan(rows["average_accuracy"]).all()
+    rows = metric_rows([block(1.0, 2.0)], [block(5.0, 6.0)])
+    assert (rows["average_loss"].tolist(), rows["average_accuracy"].tolist()) == ([5.0, 6.0], [15.0, 16.0])
+
+
+def test_a_status_keeps_every_number(tmp_path: Path) -> None:
+    status = Status(State.DONE, "ü", 1.5, 2, 3, 4, 5.5, 6, 7)
+    recorder = begun(tmp_path / "run.h5")
+    assert recorder._file["status"].shape == (1,)
+    recorder.set_status(status)
+    recorder.close()
+    with open_run(recorder.path) as run:
+        assert run.status == status

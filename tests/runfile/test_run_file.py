@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -26,8 +24,8 @@ from areabench.engine.events import (
     Status,
     exit_code,
 )
-from areabench.engine.messages import Flag, Order, digest
-from areabench.errors import RunFailure, RunFileError, WriteFailure
+from areabench.engine.messages import Flag, Order
+from areabench.errors import RunFileError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
 from areabench.problems.base import Metrics
@@ -64,26 +62,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     simulate_run(tiny(), surroundings(path))
     with open_run(path) as opened:
         yield opened
-
-
-@pytest.fixture
-def recorder(tmp_path: Path) -> Iterator[Recorder]:
-    """A recorder of models with two parameters."""
-    recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
-    recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
-    yield recorder
-    with suppress(RunFailure):  # a test may have made it give up
-        recorder.close()
-
-
-def an_event(kind: Kind = Kind.UPDATE, time_s: float = 0.5) -> Event:
-    return Event(time_s, kind, iteration=1, step_size=0.1, digest=7)
-
-
-def events_in(recorder: Recorder) -> int:
-    """How many events a second reader of the file sees."""
-    with open_file(recorder.path) as file:
-        return len(file["events"])
 
 
 def rewritten(path: Path, accuracies: list[float]) -> Run:
@@ -192,90 +170,6 @@ def test_summary_of_a_run(run: Run) -> None:
     assert summary.target_s == math.inf
     updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
     assert summary.mean_staleness == updates["staleness"].mean()
-
-
-# ---------------------------------------------------------------------------------------------------- recording
-
-
-def test_events_go_out_in_blocks(recorder: Recorder) -> None:
-    for _ in range(255):
-        recorder.event(an_event())
-        assert not recorder.spare_moment()
-    recorder.event(an_event())
-    assert events_in(recorder) == 0
-    assert recorder.spare_moment()
-    assert events_in(recorder) == 256
-    assert not recorder.spare_moment()
-
-
-def test_a_full_block_writes_the_others_too(recorder: Recorder) -> None:
-    recorder.event(an_event())
-    for number_ in range(16):
-        recorder.snapshot(float(number_), number_, np.full(2, number_))
-    assert recorder.spare_moment()
-    assert [len(block) for block in recorder.model_blocks()] == [16]
-    assert events_in(recorder) == 1
-    assert not recorder.spare_moment()
-
-
-def test_a_status_that_cannot_be_written_is_reported(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(_place: int, _content: bytes) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(recorder._claim, "write", gone)
-        with pytest.raises(WriteFailure, match=r"run\.h5: cannot take its status: Input/output error"):
-            recorder.set_status(recorder.tally.status(State.DONE, ""))
-
-
-def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
-    counters, flags = (1, 4, 2, 1, 9, 3), Flag.OVERRUN
-    recorder.event(
-        Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125, flags, 0, 3, 2**64 - 1)
-    )
-    recorder.tally.count(Kind.UPDATE, 1.5, 1, 1)
-    recorder.snapshot(2.0, 3, np.array([1.0, -1.0]))
-    recorder.flush()
-    with open_run(recorder.path) as opened:
-        (row,) = opened.events_array
-        times = (0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125)
-        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, *times, 1, 0, 3, 2**64 - 1)
-        assert opened.snapshot_index.tolist() == [(2.0, 3, 1, digest(np.array([1.0, -1.0])))]
-        assert opened.models.tolist() == [[1.0, -1.0]]
-        assert len(opened.metrics_array) == 0
-
-
-def test_every_kind_has_its_word(recorder: Recorder) -> None:
-    for kind in Kind:
-        recorder.event(an_event(kind=kind))
-    recorder.flush()
-    words = ["update", "step", "discarded", "refused", "lost", "removed", "no step", "cancelled"]
-    with open_run(recorder.path) as opened:
-        assert opened.events["kind"].tolist() == words
-
-
-def test_status_counts(recorder: Recorder) -> None:
-    for kind in (Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.DISCARDED, Kind.DISCARDED):
-        recorder.tally.count(kind, 2.5)
-    assert recorder.tally.events == 6
-    assert recorder.tally.status(State.FAILED, "why") == Status(State.FAILED, "why", 2.5, 3, 2, 1)
-    assert recorder.tally.status(State.DONE, "end", 4.0).end_s == 4.0
-
-
-def test_covers(recorder: Recorder) -> None:
-    assert not recorder.covers(0.0)
-    recorder.snapshot(1.0, 0, np.zeros(2))
-    assert recorder.covers(1.0)
-    assert not recorder.covers(1.5)
-    recorder.tally.count(Kind.STEP, 1.0)
-    assert not recorder.covers(1.0)
-
-
-@pytest.mark.parametrize("state", State)
-def test_every_state_comes_back(state: State, recorder: Recorder) -> None:
-    recorder.set_status(recorder.tally.status(state, "because"))
-    with open_run(recorder.path) as opened:
-        assert (opened.status.state, opened.status.reason) == (state, "because")
 
 
 # ---------------------------------------------------------------------------------------------------- failures
