@@ -25,9 +25,9 @@ Columns = Mapping[str, Sequence[Any]]  # by name, all equally long
 def run_columns(run: Run) -> dict[str, Columns]:
     """The events, metrics and clients of a run."""
     index, metrics = run.snapshot_index, run.metrics_array
-    tables: dict[str, Columns] = {"metrics": _columns(index[: len(metrics)] if len(metrics) else index)}
+    tables: dict[str, Columns] = {"metrics": _columns(index)}
     if len(metrics):
-        tables["metrics"] = {**tables["metrics"], **_columns(metrics)}
+        tables["metrics"] = {**_columns(index[: len(metrics)]), **_columns(metrics)}
     if run.experiment.record.events:
         events = _columns(run.events_array)
         tables["events"] = {**events, "kind": [Kind(kind).text for kind in run.events_array["kind"].tolist()]}
@@ -83,13 +83,10 @@ def _to_csv(columns: Columns, path: Path) -> None:
 
 
 def _to_json(columns: Columns, path: Path) -> None:
-    """A list of objects; JSON has no NaN and no infinity, so null takes their place."""
+    """A list of objects, one per line."""
     with path.open("w", encoding="utf-8") as file:
-        lines = (json.dumps(dict(zip(columns, map(_finite, row), strict=True))) for row in _rows(columns))
-        file.write("[")
-        for number, line in enumerate(lines):
-            file.write(f"{',' if number else ''}\n{line}")
-        file.write("\n]\n")
+        lines = (json.dumps(dict(zip(columns, map(finite, row), strict=True))) for row in _rows(columns))
+        file.write("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def _to_parquet(columns: Columns, path: Path) -> None:
@@ -112,5 +109,6 @@ def _rows(columns: Columns) -> Iterable[tuple[Any, ...]]:
     return zip(*columns.values(), strict=True)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value as JSON can say it, which knows no NaN and no infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -23,6 +23,7 @@ from areabench.engine.events import Event, Kind, Status
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
 from areabench.plugins.callables import load_callable
+from areabench.runfile.export import finite
 
 METRICS = ("train_loss", "test_accuracy", "squared_distance")
 
@@ -136,8 +137,7 @@ class JsonLinesObserver(Observer):
         self._file.close()
 
     def _write(self, what: str, values: Mapping[str, Any]) -> None:
-        known = {name: None if isinstance(value, float) and not math.isfinite(value) else value
-                 for name, value in values.items()}  # fmt: skip
+        known = {name: finite(value) for name, value in values.items()}
         self._file.write(json.dumps({"what": what, **known}) + "\n")
 
 

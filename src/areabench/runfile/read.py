@@ -162,22 +162,25 @@ class Run(RunReader):
     @cached_property
     def staleness(self) -> NDArray[np.int64]:
         """How many of the updates used were 0, 1, 2, ... versions old."""
-        return self._count("staleness", 0)
+        if not self.experiment.record.events:
+            return self.rows("tally/staleness")
+        return self._count("staleness", "staleness", len(self.events_array))
 
     @cached_property
     def served(self) -> NDArray[np.int64]:
         """How many updates of each client were used, shape (clients,)."""
-        return self._count("served", len(self.clients_array))
-
-    def _count(self, name: str, minlength: int) -> NDArray[np.int64]:
-        """Counted by the run where it kept no events, else from them."""
         if not self.experiment.record.events:
-            return self.rows(f"tally/{name}")
-        used = self.events_array[self.events_array["kind"] == Kind.UPDATE]
-        column, most = (used["client"], minlength) if name == "served" else (used[name], len(self.events_array))
-        if len(column) and not 0 <= column.min() <= column.max() < most:
-            raise DamagedFileError(self.path, f"/events: {name} counts values from {column.min()} to {column.max()}")
-        return np.bincount(column, minlength=minlength).astype(np.int64)
+            return self.rows("tally/served")
+        clients = len(self.clients_array)
+        served = self._count("served", "client", clients)
+        return np.pad(served, (0, clients - len(served)))
+
+    def _count(self, name: str, column: str, most: int) -> NDArray[np.int64]:
+        """How often each value below `most` occurs in a column of the updates that were used."""
+        values = self.events_array[column][self.events_array["kind"] == Kind.UPDATE]
+        if len(values) and not 0 <= values.min() <= values.max() < most:
+            raise DamagedFileError(self.path, f"/events: {name} counts values from {values.min()} to {values.max()}")
+        return np.bincount(values).astype(np.int64)
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -203,8 +206,15 @@ class Run(RunReader):
 
     def summary(self, target_accuracy: float = 80.0) -> Summary:
         """The run in one line."""
-        metrics, method, staleness, status = self.metrics_array, self.experiment.method, self.staleness, self.status
-        last = metrics[-1] if len(metrics) else np.full(1, np.nan, METRIC)[0]
+        method = self.experiment.method
+        status = self.status
+        last = np.full(1, np.nan, METRIC)[0]
+        if len(self.metrics_array):
+            last = self.metrics_array[-1]
+        staleness = self.staleness
+        mean_staleness = math.nan
+        if staleness.any():
+            mean_staleness = float(np.average(np.arange(len(staleness)), weights=staleness))
         return Summary(
             name=self.experiment.name,
             method=method.name,
@@ -217,9 +227,7 @@ class Run(RunReader):
             target_s=self.time_to_accuracy(target_accuracy),
             updates=status.updates,
             server_steps=status.server_steps,
-            mean_staleness=float(np.average(np.arange(len(staleness)), weights=staleness))
-            if staleness.any()
-            else float("nan"),
+            mean_staleness=mean_staleness,
         )
 
     def to_parquet(self, folder: str | Path | None = None, *, force: bool = False) -> list[Path]:
