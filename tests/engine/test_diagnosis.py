@@ -25,7 +25,7 @@ from areabench.engine.diagnosis import (
     SHARES,
     Cause,
     Diagnosis,
-    Observed,
+    RunObservations,
     diagnose,
     loads_of,
 )
@@ -59,12 +59,12 @@ def rows(count: int = 4) -> NDArray[Any]:
     return table
 
 
-def observed(**changes: Any) -> Observed:
+def observed(**changes: Any) -> RunObservations:
     """Three clients on two ranks at 10/s for 10 s, all well."""
     clients = np.zeros(3, CLIENT)
     clients["client"], clients["rank"], clients["rate"] = [0, 1, 2], [1, 2, 1], 10.0
     footprints = tuple(Footprint("here", frozenset({0, 1}), 0.1, 0.0, 50_000_000) for _ in range(3))
-    base = Observed(
+    base = RunObservations(
         experiment=parse_experiment(EXPERIMENT),
         virtual=False,
         duration_s=10.0,

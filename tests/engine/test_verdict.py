@@ -20,7 +20,7 @@ from areabench.engine.diagnosis import (
     Cause,
     Diagnosis,
     Loads,
-    Observed,
+    RunObservations,
     diagnose,
     excess_of,
     judge,
@@ -316,7 +316,7 @@ def rigged(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Diagnosis
     recorder.close()
     timings = server.timings
     return diagnose(
-        Observed(
+        RunObservations(
             experiment, virtual=False, duration_s=status.end_s, clients=clients, served=recorder.tally.served(20),
             rows=timings.rows, overruns=timings.overruns, compute_s=timings.compute_s, idle_s=server.idle_s,
             serving_s=server.serving_s,

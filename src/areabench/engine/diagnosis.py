@@ -63,7 +63,7 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class RunObservations:
     """What is known of a run when it has ended."""
 
     experiment: Experiment
@@ -139,7 +139,7 @@ class Diagnosis:
         return _mean(chosen)
 
 
-def diagnose(seen: Observed) -> Diagnosis:
+def diagnose(seen: RunObservations) -> Diagnosis:
     """The diagnosis of what was observed."""
     rows = seen.rows
     updates = int(seen.served.sum())
@@ -191,7 +191,7 @@ def diagnose(seen: Observed) -> Diagnosis:
     )
 
 
-def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
+def _client_rows(seen: RunObservations, updates: int) -> NDArray[Any]:
     """Rows of DIAGNOSIS_CLIENT."""
     # In virtual time no cycle is longer than its delay.
     tolerance = 0.0 if seen.virtual else TOLERANCE
@@ -207,7 +207,7 @@ def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
     return table
 
 
-def _overruns_by_chance(seen: Observed) -> float:
+def _overruns_by_chance(seen: RunObservations) -> float:
     """The share of exponential delays that are shorter than reply and computing; none of fixed ones, NaN for others."""
     if not seen.experiment.delays.memoryless:
         return 0.0 if seen.experiment.delays.certain else math.nan
@@ -276,7 +276,7 @@ class Loads:
         return max(1 - float(np.nan_to_num(self.waiting)), 0.05)
 
 
-def loads_of(seen: Observed) -> Loads:
+def loads_of(seen: RunObservations) -> Loads:
     """How busy server, ranks and cores were."""
     busy = [one.busy for one in seen.footprints]
     duration_s = seen.duration_s
@@ -295,7 +295,7 @@ def loads_of(seen: Observed) -> Loads:
     )
 
 
-def _rank_loads(seen: Observed) -> dict[int, float]:
+def _rank_loads(seen: RunObservations) -> dict[int, float]:
     """The share of the time in which each worker rank computed; none in the simulator."""
     ranks = seen.clients["rank"]
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
+from areabench.engine.diagnosis import Diagnosis, RunObservations, diagnose
 from areabench.engine.events import Kind
 from areabench.engine.messages import Flag
 from areabench.engine.timings import TIMING
@@ -27,7 +27,7 @@ def diagnosis_of(run: Run) -> Diagnosis:
     for name in TIMING.names or ():
         rows[name] = used[_FROM_EVENTS.get(name, name)]
     return diagnose(
-        Observed(
+        RunObservations(
             experiment=run.experiment,
             virtual=run.provenance.transport == "simulator",
             duration_s=run.status.end_s,

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from contextlib import ExitStack, suppress
 
 from areabench.engine.conductor import TargetWatch
-from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
+from areabench.engine.diagnosis import Diagnosis, RunObservations, diagnose
 from areabench.engine.evaluation import BackgroundWatch, NoTarget
 from areabench.engine.events import State, Status
 from areabench.engine.state import RunState
@@ -206,7 +206,7 @@ class ServerRun:
 
     def _observed(
         self, server: RealTimeServer, end_s: float, footprints: tuple[Footprint, ...], start_up_s: float
-    ) -> Observed:
+    ) -> RunObservations:
         """What the server knows of a run that has ended; of a resumed run, of the time since then."""
         placement = self._context.placement
         run_state = self._run_state
@@ -215,7 +215,7 @@ class ServerRun:
         if run_state is not None:
             served = served - run_state.tally.served(placement.clients)
             began_s = run_state.time_s
-        return Observed(
+        return RunObservations(
             experiment=self._context.scenario.experiment,
             virtual=False,
             duration_s=max(end_s - began_s, 1e-9),  # a target may be reached at once
