@@ -56,7 +56,7 @@ def refusal(text: str = QUADRATIC, *overrides: str) -> str:
         parse_experiment(text, "try.toml", overrides)
     message = str(caught.value)
     assert message.isprintable()
-    assert len(message) < 400
+    assert len(message) < 600  # it may list all methods
     return message
 
 
