@@ -44,14 +44,16 @@ def row_type(columns: Columns) -> np.dtype[Any]:
 def times_each(matrix: NDArray[np.float64], models: NDArray[Any]) -> NDArray[Any]:
     """A matrix of shape (n, d) times a vector, or times each row of a stack: as each row alone, to the bit."""
     if models.ndim == 1:
-        return np.asarray(matrix @ models)
+        product: NDArray[Any] = matrix @ models
+        return product
     return np.asarray((matrix @ models[..., None])[..., 0])
 
 
 def each_times(rows: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[Any]:
     """A vector of shape (n,), or each row of a stack, times a matrix of shape (n, d): as each row alone, to the bit."""
     if rows.ndim == 1:
-        return np.asarray(rows @ matrix)
+        product: NDArray[Any] = rows @ matrix
+        return product
     return np.asarray((rows[:, None, :] @ matrix)[:, 0])
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +35,6 @@ from areabench.threads import limited_threads
 from areabench.timing.delays import RoundTime
 
 _NOTHING = Flag.NONE  # looking a flag up takes as long as a short call
-_AT_ONCE = 1024  # clients that are looked up together
 
 
 class Flight(NamedTuple):
@@ -53,45 +51,13 @@ class Flight(NamedTuple):
     begun_s: float
     time: RoundTime | None = None  # None: that of a plain round, whose local steps are equally long
 
-    @property
-    def round_time(self) -> RoundTime:
-        """The time of the round."""
-        return self.time or RoundTime(self.delay_s, self.made)
 
-
-class FirstFlights:
-    """The updates that answer the orders of the start, in flight: arrays, until the turn of each has come."""
-
-    def __init__(self, orders: FirstOrders, durations_s: NDArray[np.float64]) -> None:
-        self._orders, self._durations_s = orders, durations_s
-        self._places = np.full(int(orders.clients.max()) + 1, -1)  # by client; -1: it is not among them any more
-        self._places[orders.clients] = np.arange(len(durations_s))
-        self._in_turn = self._by_time()
-
-    def _by_time(self) -> Iterator[int]:
-        places = np.argsort(self._durations_s, kind="stable")  # ties by sequence number
-        for first in range(0, len(places), _AT_ONCE):
-            yield from self._orders.clients[places[first : first + _AT_ONCE]].tolist()
-
-    def next(self) -> Flight | None:
-        """The one whose turn it is."""
-        return next(filter(None, map(self.take, self._in_turn)), None)
-
-    def take(self, client: int) -> Flight | None:
-        """That of a client, whosever turn it is."""
-        if client >= len(self._places) or (place := int(self._places[client])) < 0:
-            return None
-        self._places[client] = -1
-        return self._flight(client, place)
-
-    def _flight(self, client: int, place: int) -> Flight:
-        order, duration_s = self._orders.of(client), float(self._durations_s[place])
-        return Flight(duration_s, place + 1, duration_s, order.local_steps, order, 0.0)
-
-    def rest(self) -> Iterator[Flight]:
-        """All that are still among them, and stay there."""
-        clients = np.flatnonzero(self._places >= 0)
-        return map(self._flight, clients.tolist(), self._places[clients].tolist())
+def first_flights(orders: FirstOrders, durations_s: NDArray[np.float64]) -> Iterator[Flight]:
+    """The updates that answer the orders of the start, by the times of their arrival; each is made in its turn."""
+    for place in np.argsort(durations_s, kind="stable"):  # ties by sequence number
+        order = orders.of(int(orders.clients[place]))
+        duration_s = float(durations_s[place])
+        yield Flight(duration_s, int(place) + 1, duration_s, order.local_steps, order, 0.0)
 
 
 class _Group(NamedTuple):
@@ -126,8 +92,10 @@ class Simulator:
         self._orders: dict[int, dict[int, Order]] = {}  # by client and group, of the rounds under way and to come
         self._now_s = 0.0
         self._sequence = 0
-        self._first: FirstFlights | None = None  # all but the next one of these are not in the heap
-        self._last_first = 0  # their highest sequence number
+        # The first updates are made in their turn, so that a million clients need no million records: one of them at a
+        # time is in the heap.
+        self._first: Iterator[Flight] = iter(())
+        self._last_first = 0  # their highest sequence number while there are any
         self._resumed = False
         faults = scenario.experiment.faults
         self._losses = sorted(zip(faults.lost_at_s, faults.lost, strict=True), reverse=True)  # the next one last
@@ -161,12 +129,16 @@ class Simulator:
     @limited_threads()
     def run(self) -> Status:
         """Simulate to the end, or until `pause`, called before every event, returns a status; returns how it ended."""
-        heap, pause, progress = self._heap, self._pause, self._progress
+        heap = self._heap
+        running = self._running
+        pause = self._pause
         if not self._resumed:
             for group in self._groups:
                 group.conductor.start()
-        while self._running:
-            if heap and self._is_calm_until(heap[0].time_s) and not self._losses:  # nearly always
+        while running:
+            lead = running[0].conductor
+            calm = heap and heap[0].time_s <= lead.next_check_s and not self._losses  # nearly always
+            if calm and (len(running) == 1 or self._is_calm_until(heap[0].time_s)):
                 if pause is not None and (stopped := pause(self)):
                     return stopped
                 self._arrive(heapq.heappop(heap))
@@ -174,16 +146,13 @@ class Simulator:
                 return stopped
             if self._interrupted:
                 self._drop_interrupted()
-            if self._running:
-                progress(self._now_s, self._running[0].conductor.updates)
+            if running:
+                self._progress(self._now_s, lead.updates)
         return self.statuses[0]
 
     def _is_calm_until(self, time_s: float) -> bool:
         """Whether nothing but arrivals is to be expected until then."""
-        for group in self._running:  # noqa: SIM110 - a generator takes several times as long
-            if time_s > group.conductor.next_check_s:
-                return False
-        return True
+        return all(time_s <= group.conductor.next_check_s for group in self._running)
 
     def _next_event(self) -> Status | None:
         """Let happen what comes next: an arrival, a step by the clock, a loss or the end; a status if it pauses."""
@@ -221,10 +190,10 @@ class Simulator:
 
     def checkpoint(self, held: ModelsInMemory) -> Checkpoint:
         """The state of the run, for a checkpoint."""
-        flights = chain(self._rounds.values(), self._first.rest() if self._first else ())
+        self._queue_all_first()
         pending = tuple(
             Pending(flight.time_s, flight.sequence, flight.delay_s, flight.order.client, flight.made)
-            for flight in flights
+            for flight in self._rounds.values()
             if flight.time_s < math.inf
         )
         kept = ((number, client.memory_at(client.round)) for number, client in self._clients.items())
@@ -274,7 +243,7 @@ class Simulator:
         del self._rounds[number]
         if sequence <= self._last_first:
             self._queue_next_first()
-        orders = {0: order}
+        orders = None  # of all groups, where there are lanes
         if self._shared is not None:
             orders = self._orders.pop(number)
             in_turn = [orders[place] for place in range(len(orders))]
@@ -285,7 +254,8 @@ class Simulator:
                 self._orders[number] = ended
         for conductor, clients, place in self._running:
             client = clients[number]
-            order = orders[place]
+            if orders is not None:
+                order = orders[place]
             trained = made if client.trains else 0
             header = UpdateHeader(number, client.round, order.version, delay_s, delay_s, 0.0, 0.0, _NOTHING, trained)
             payload = client.work(order, made)
@@ -297,19 +267,22 @@ class Simulator:
     def _deliver_first(self, orders: FirstOrders) -> None:
         """Clients get the orders of the start."""
         durations_s = [self._delays.next_s(client) for client in orders.clients.tolist()]
-        self._first = FirstFlights(orders, np.array(durations_s, np.float64))
+        self._first = first_flights(orders, np.array(durations_s, np.float64))
         self._sequence = self._last_first = len(orders.clients)
         self._queue_next_first()
 
     def _queue_next_first(self) -> None:
         """The next of the first updates to arrive takes its place among the others."""
-        assert self._first is not None
-        if flight := self._first.next():
+        if flight := next(self._first, None):
             self._rounds[flight.order.client] = flight
             heapq.heappush(self._heap, flight)
         else:
-            self._first = None
             self._last_first = 0
+
+    def _queue_all_first(self) -> None:
+        """All first updates take their places, as one of them may be dropped out of turn."""
+        while self._last_first:
+            self._queue_next_first()
 
     def _deliver_to_lanes(self, place: int, order: Order) -> None:
         """A client of all lanes begins a round when the servers of all groups have given it an order."""
@@ -354,16 +327,15 @@ class Simulator:
             return
         self._sequence += 1
         elapsed_s = now_s - flight.begun_s
-        made = flight.round_time.steps_in(elapsed_s)
-        self._rounds[client] = contacted = Flight(
-            now_s, self._sequence, elapsed_s, made, flight.order, flight.begun_s, flight.round_time
-        )
+        time = flight.time or RoundTime(flight.delay_s, flight.made)
+        made = time.steps_in(elapsed_s)
+        contacted = Flight(now_s, self._sequence, elapsed_s, made, flight.order, flight.begun_s, time)
+        self._rounds[client] = contacted
         heapq.heappush(self._heap, contacted)
 
     def _end_round(self, client: int) -> Flight | None:
         """End the round of a client, if there is one, before its update has arrived."""
-        if self._first and (first := self._first.take(client)):
-            return first
+        self._queue_all_first()
         flight = self._rounds.pop(client, None)
         self._interrupted += flight is not None and flight.time_s < math.inf
         return flight
