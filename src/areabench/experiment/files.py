@@ -67,10 +67,11 @@ def changed_files(recorded: str, experiment: Experiment) -> Iterator[str]:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file, or of all files of a folder one after the other; empty if it cannot be read."""
+    """The SHA-256 of a file, or of all files in a folder together; empty if it cannot be read."""
     try:
         if path.is_dir():
-            return hashlib.sha256("".join(digest_of(each) for each in sorted(path.iterdir())).encode()).hexdigest()
+            inner = [digest_of(each) for each in sorted(path.iterdir()) if each.is_file()]
+            return hashlib.sha256("".join(inner).encode()).hexdigest()
         state = path.stat()
         return _digest(path, state.st_size, state.st_mtime_ns) if path.is_file() else ""
     except OSError:

@@ -257,7 +257,7 @@ def decoded_experiment(reader: RunReader) -> Experiment:
     if folder:
         moved = os.path.normpath(reader.path.absolute().parent / folder_from_here)
         found = stored_experiment(reader.experiment_text, source, moved)
-        if all(Path(path).exists() for path in relative_paths(found)):
+        if all(os.path.exists(path) for path in relative_paths(found)):  # noqa: PTH110 - no error is raised
             return found
     return stored_experiment(reader.experiment_text, source, folder)
 
