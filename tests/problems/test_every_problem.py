@@ -351,4 +351,5 @@ def test_what_counts_as_exact() -> None:
     point = np.zeros(1)
     assert Optimum(point, 1e4, 1e-5).exact
     assert not Optimum(point, 1e-4, 1e-5).exact
+    assert Optimum(point, 0.0, 1e-9).exact
     assert not Optimum(point, 0.0, np.inf).exact

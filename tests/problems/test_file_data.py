@@ -83,6 +83,8 @@ def test_a_csv_file_has_texts_as_labels_in_its_last_column(tmp_path: Path) -> No
     assert (data.class_names, data.train_features.shape, len(data.test_labels)) == (("x", "y"), (3, 2), 2)
     numbers = loaded(written(tmp_path / "n.csv", "2,0.5\n1,0.25\n2,0.75\n"), label="0")
     assert by_first(numbers) == {0.5: 1, 0.25: 0, 0.75: 1}
+    columns = loaded(written(tmp_path / "h.csv", "1,2,kind\n5,6,x\n7,8,y\n"), label="kind")
+    assert by_first(columns) == {5.0: 0, 7.0: 1}
 
 
 @pytest.mark.parametrize("label", ["kind", "2", None])

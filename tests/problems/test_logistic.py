@@ -334,7 +334,10 @@ def test_squared_distance_is_to_the_minimiser() -> None:
     np.testing.assert_allclose(metrics.squared_distance, [FEATURES * CLASSES, 0.0], rtol=1e-6, atol=1e-10)
 
 
-def test_a_solver_that_is_stuck_says_so_in_one_line() -> None:
+def test_newtons_method_takes_shorter_steps_where_it_must_and_says_where_it_is_stuck() -> None:
+    # whole steps on arctan end ever farther from 0
+    found = minimise(np.arctan, lambda point, gradient: -gradient * (1 + point**2), np.array([3.0]), 1e-10, "arctan")
+    np.testing.assert_allclose(found, [0.0], atol=1e-10)
     with pytest.raises(UserError, match=r"^problem x: .* norm 1, above 1e-10; .* change its settings or the seed$"):
         minimise(lambda point: np.ones(1), lambda point, gradient: -gradient, np.zeros(1), 1e-10, "problem x")
 
