@@ -79,13 +79,12 @@ def resume_simulation(
 
 def _simulator_provenance(scenario: Scenario, options: RunOptions) -> Provenance:
     """The provenance of a simulated run whose parts have been built, so that the modules that it names are loaded."""
-    seed, modules = scenario.experiment.seed, to_text(loaded(scenario.experiment))
     return gather_provenance(
         "simulator",
         options.command,
         threads_in_force(os.environ),
-        seed,
-        modules=modules,
+        scenario.experiment.seed,
+        modules=to_text(loaded(scenario.experiment)),
         data_digest=scenario.data_digest,
         files=file_digests(scenario.experiment),
     )
@@ -106,7 +105,9 @@ def _simulate(
                 return None
             recorder.flush()
             write_checkpoint(recorder.path, simulator.checkpoint(recorder.held), clients)
-            return recorder.tally.status(State.STOPPED, triggers.stop_signal) if triggers.stop_signal else None
+            if not triggers.stop_signal:
+                return None
+            return recorder.tally.status(State.STOPPED, triggers.stop_signal)
 
         simulator = Simulator(scenario, recorder, progress, pause if triggers.enabled else None)
         if checkpoint is not None:
@@ -131,7 +132,8 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     scenario.check_data(run.provenance.data_digest, run.path)
     if changed := next(changed_files(run.provenance.files, run.experiment), ""):
         raise RunFileError(f"{run.path}: {changed}; put the old file back, or run the experiment again")
-    events, snapshots = len(run.events_array), len(run.snapshot_index)
+    events = len(run.events_array)
+    snapshots = len(run.snapshot_index)
     if checkpoint.experiment != written_text(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
     wanted = checkpoint.run_state.tally.events if run.experiment.record.events else 0
@@ -155,7 +157,8 @@ def continue_recorder(
     """A recorder that continues the run file from the checkpoint, under these kernels; `clients` are rows of CLIENT."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = run.provenance.continued(kernels, now)
-    run_state, held = checkpoint.run_state, checkpoint.held
+    run_state = checkpoint.run_state
+    held = checkpoint.held
     events = run_state.tally.events if run.experiment.record.events else 0
     earlier = RunPrefix(run, events, run_state.snapshots, run_state.tally.copy(), held.models, held.averages)
     recorder = _recorder_kind(options).continued(run, earlier)
@@ -199,7 +202,9 @@ def record_run(
 
     A run that has ended is not lost to its evaluation: where that fails, the status says why, and there are no metrics.
     """
-    remark, status, ended = "", None, False
+    remark = ""
+    status = None
+    ended = False
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
@@ -229,14 +234,16 @@ def record_run(
     recorder.close()
     if ended:
         discard_checkpoint(recorder.path)
-    for each in filter(None, (remark, _clipping_remark(recorder, scenario))) if remarks else ():
-        print(f"areabench: {each}", file=sys.stderr)
+    if remarks:
+        for each in filter(None, (remark, _clipping_remark(recorder, scenario))):
+            print(f"areabench: {each}", file=sys.stderr)
     return status
 
 
 def _evaluated(recorder: Recorder, scenario: Scenario) -> tuple[list[Metrics], list[Metrics]]:
     """The quality of all snapshots, and of the averages where they are kept."""
-    versions, loss_every = recorder.versions().tolist(), scenario.experiment.record.loss_every
+    versions = recorder.versions().tolist()
+    loss_every = scenario.experiment.record.loss_every
     return (
         evaluate_blocks(scenario.problem, recorder.model_blocks(), versions, loss_every),
         evaluate_blocks(scenario.problem, recorder.average_blocks(), range(len(versions)), loss_every),
@@ -250,12 +257,15 @@ def told(error: BaseException, experiment: Experiment) -> tuple[BaseException, s
         return failure, str(failure)
     if where := place_in(error, *modules_of(experiment)):
         error.add_note(where.strip())  # `one_line` and a traceback show it
-    return error, str(error) if isinstance(error, ClientsLost) else one_line(error)
+    if isinstance(error, ClientsLost):
+        return error, str(error)
+    return error, one_line(error)
 
 
 def _clipping_remark(recorder: Recorder, scenario: Scenario) -> str:
     """What to say where updates were cut to the range of [privacy]; empty elsewhere."""
-    clipped, privacy = recorder.tally.clipped, scenario.experiment.privacy
+    clipped = recorder.tally.clipped
+    privacy = scenario.experiment.privacy
     if not clipped or privacy is None:
         return ""
     return (
@@ -266,7 +276,8 @@ def _clipping_remark(recorder: Recorder, scenario: Scenario) -> str:
 
 def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None:
     """Before the clock starts: solve for the minimiser where it is needed, and try the user's own parts."""
-    settings, problem = scenario.experiment.problem, scenario.problem
+    settings = scenario.experiment.problem
+    problem = scenario.problem
     try_parts(scenario, cache)
     if settings.wants_minimiser or scenario.experiment.schedule.of_theorem:
         progress.close("solving for constants and minimiser")
@@ -277,8 +288,10 @@ def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None
 
 def open_recorder(scenario: Scenario, options: RunOptions, *, live: bool = True) -> Recorder:
     """A new run file for a scenario; `live`: observers are told of snapshots as they are taken."""
-    experiment, problem = scenario.experiment, scenario.problem
-    output, kind = options.output_for(experiment), _recorder_kind(options)
+    experiment = scenario.experiment
+    problem = scenario.problem
+    output = options.output_for(experiment)
+    kind = _recorder_kind(options)
     recorder = kind.of(experiment, output, (problem.dimension, problem.dtype), force=options.force)
     if isinstance(recorder, ObservedRecorder):
         recorder.observe(options.observers, scenario, live=live)

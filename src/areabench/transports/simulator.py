@@ -85,7 +85,9 @@ class Simulator:
         self._pause = pause
         self._delays = scenario.delays()
         self._plain_rounds = scenario.plain_rounds
-        self._shared = None if scenario.group is None else SharedSteps(scenario.problem)
+        self._shared: SharedSteps | None = None
+        if scenario.group is not None:
+            self._shared = SharedSteps(scenario.problem)
         self._heap: list[Flight] = []
         self._interrupted = 0  # flights in the heap that belong to no round any more
         self._rounds: dict[int, Flight] = {}  # by client
@@ -363,8 +365,10 @@ class Snapshot(NamedTuple):
 
     def of(self, lane: int) -> Snapshot:
         """That of one lane."""
-        average = None if self.average is None else self.average[lane]
-        return self._replace(models=self.models[lane], average=average)
+        one = self._replace(models=self.models[lane])
+        if self.average is None:
+            return one
+        return one._replace(average=self.average[lane])
 
 
 @dataclass(frozen=True)
@@ -417,7 +421,8 @@ class LaneRecorder:
     def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None = None) -> None:
         """Keep the models after the events so far."""
         self.snapshots += 1
-        average = None if average is None else np.atleast_2d(average)
+        if average is not None:
+            average = np.atleast_2d(average)
         self._snapshots.append(Snapshot(time_s, version, self.tally.events, np.atleast_2d(model), average))
 
     def covers(self, time_s: float) -> bool:
@@ -446,7 +451,9 @@ class LaneRecorder:
                 status = self.tally.status(State.DIVERGED, reason)
                 last = Snapshot(status.end_s, server.version, self.tally.events, models.copy(), average)
                 self.end(lane, status, [last])
-        return "" if self.running else "all lanes have diverged"
+        if self.running:
+            return ""
+        return "all lanes have diverged"
 
     def end(self, lane: int, status: Status, last: Sequence[Snapshot] = ()) -> None:
         """A lane ends before the others of its group, with these snapshots besides those so far."""
@@ -486,7 +493,9 @@ class LaneWatch:
 
     def reached(self) -> str | None:
         """Whether no lane is left."""
-        return None if self._recorder.running else "all lanes have ended"
+        if self._recorder.running:
+            return None
+        return "all lanes have ended"
 
     def conclude(self) -> str | None:
         """The lanes that are left have not met the target."""
