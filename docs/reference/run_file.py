@@ -9,13 +9,12 @@ from typing import get_type_hints
 
 from areabench.arrays import Columns
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT_COLUMNS, QUANTILE_COLUMNS
-from areabench.engine.events import CLIENT_COLUMNS, Provenance
+from areabench.engine.events import CLIENT_COLUMNS, EVENT_COLUMNS, Provenance
 from areabench.runfile.schema import (
     ATTRIBUTES,
     CHECKSUM_COLUMNS,
     DATASETS,
     DIAGNOSIS_COLUMNS,
-    EVENT_COLUMNS,
     METRIC_COLUMNS,
     SNAPSHOT_COLUMNS,
     STATUS_COLUMNS,

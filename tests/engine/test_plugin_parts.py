@@ -18,14 +18,12 @@ from tests.support.texts import quadratic
 
 from areabench.arrays import Vector
 from areabench.cli.main import main
-from areabench.engine.data import prepare_data
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.own import OwnMethod, _wrong_state, try_method
-from areabench.problems.data.mnist import Mnist
 from areabench.problems.own import OwnLocal, OwnProblem
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
@@ -309,15 +307,6 @@ def test_a_run_of_days_is_refused_by_the_rates_as_they_were_drawn(
     monkeypatch.setattr("areabench.engine.scenario.check_updates", check)
     scenario = build_scenario(experiment, tmp_path)
     assert asked == [(scenario.rates.sum(), "rates")]
-
-
-def test_data_of_the_package_is_prepared_before_the_ranks_load_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepared = list[tuple[object, Path]]()
-    monkeypatch.setattr(Mnist, "prepare", lambda *given: prepared.append(given))
-    prepare_data(Mnist(), tmp_path)
-    assert prepared == [(Mnist(), tmp_path)]
 
 
 # ---------------------------------------------------------------------------------------------------- local problems

@@ -12,9 +12,8 @@ import soak
 import soak_page
 import soak_samples
 
-from areabench.engine.events import Kind, State, Status
+from areabench.engine.events import EVENT, Kind, State, Status
 from areabench.experiment.parse import parse_experiment
-from areabench.runfile.schema import EVENT
 
 DONE = Status(State.DONE, "horizon", 3600.0, 1000, 0, 250)
 

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench.engine.data import load_data, prepare_data
+from areabench.engine.data import load_data
 from areabench.errors import UserError
 from areabench.problems.data import images, synthetic
 from areabench.problems.data.digits import Digits
@@ -38,7 +38,7 @@ TRAIN_IMAGES, TRAIN_LABELS = MNIST_FILES[:2]
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder with MNIST in it, in a folder that did not exist."""
     folder = tmp_path_factory.mktemp("cache") / "below"
-    prepare_data(Mnist(), folder)
+    Mnist().prepare(folder)
     return folder
 
 
@@ -165,7 +165,7 @@ def test_a_damaged_cache_is_unpacked_again(
 def test_who_has_opened_the_damaged_cache_keeps_what_it_has(own_cache: Path) -> None:
     replace(cached(own_cache), with_a_bit_changed(cached(own_cache).read_bytes()))
     before = load_data(Mnist(), own_cache, prepared=True)  # as a rank does, whose node was prepared before
-    prepare_data(Mnist(), own_cache)
+    Mnist().prepare(own_cache)
     assert before.train_labels[-1] != load_data(Mnist(), own_cache).train_labels[-1]
 
 
@@ -196,7 +196,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, own_cache: Path, monkeyp
     monkeypatch.setattr(images, "write_array", fail)
     monkeypatch.setattr(images, "read_idx", lambda *_: np.zeros(1))
     with pytest.raises(UserError, match=r"No space left on device\); set AREABENCH_CACHE"):
-        prepare_data(Mnist(), tmp_path / "empty")
+        Mnist().prepare(tmp_path / "empty")
     assert list((tmp_path / "empty").iterdir()) == []
     replace(cached(own_cache), b"")
     with pytest.raises(UserError, match=r"device\); what is there is damaged: train-labels.*; set AREABENCH_CACHE"):
@@ -211,11 +211,11 @@ def tiny(source: Traversable, file: IdxFile, _images: ImageSet) -> NDArray[Any]:
 def test_the_loser_of_a_race_discards_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(source: Traversable, file: IdxFile, _images: ImageSet) -> NDArray[Any]:
         monkeypatch.setattr(images, "read_idx", tiny)
-        prepare_data(Mnist(), tmp_path)  # another process does all of it at the same time
+        Mnist().prepare(tmp_path)  # another process does all of it at the same time
         return np.array([99])
 
     monkeypatch.setattr(images, "read_idx", overtaken)
-    prepare_data(Mnist(), tmp_path)
+    Mnist().prepare(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
     assert np.load(cached(tmp_path, TRAIN_IMAGES)).tolist() == [0]
 
@@ -224,7 +224,7 @@ def test_many_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(images, "read_idx", tiny)
     monkeypatch.setattr(images, "find_damage", lambda *_: "")  # the tiny arrays are not those of MNIST
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: prepare_data(Mnist(), tmp_path), range(32)))
+        list(pool.map(lambda _: Mnist().prepare(tmp_path), range(32)))
     assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
     assert len(list(image_folder(tmp_path, MNIST).iterdir())) == 4
 

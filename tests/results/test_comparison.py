@@ -17,7 +17,7 @@ from tests.support.edited import edited
 from tests.support.texts import logistic
 
 import areabench
-from areabench.engine.events import Kind
+from areabench.engine.events import EVENT, Kind
 from areabench.errors import UserError
 from areabench.experiment.experiment import Clients, Record
 from areabench.experiment.parse import parse_experiment
@@ -40,7 +40,6 @@ from areabench.results.comparison import (
     trajectory,
 )
 from areabench.runfile.read import open_run
-from areabench.runfile.schema import EVENT
 from areabench.timing.rates import UniformRates
 
 EXPERIMENT = logistic("horizon_s = 2.0", name="pair", clients=3, step_size=0.5)

@@ -14,11 +14,12 @@ from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.arrays import crc32
+from areabench.engine.events import EVENT
 from areabench.errors import RunFileError
 from areabench.runfile.checksums import ChecksumLog, checksum_row, read_blocks
 from areabench.runfile.open import VERSIONS, DamagedFileError, read_rows
 from areabench.runfile.reader import RunReader
-from areabench.runfile.schema import CHECKSUM, EVENT, FORMAT, SCHEMA_VERSION
+from areabench.runfile.schema import CHECKSUM, FORMAT, SCHEMA_VERSION
 
 EXPERIMENT = quadratic("iterations = 60")
 ROWS = "tally/served"

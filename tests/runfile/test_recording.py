@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.support.texts import QUADRATIC
 
-from areabench.engine.events import CLIENT, Event, Kind, State, Status
+from areabench.engine.events import CLIENT, EVENT, Event, Kind, State, Status
 from areabench.engine.messages import Flag, digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFailure, WriteFailure
@@ -36,7 +36,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.reader import read_attributes
 from areabench.runfile.record import Recorder, RunPrefix
-from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
+from areabench.runfile.schema import METRIC, SNAPSHOT
 from areabench.settings.parse import to_toml
 
 FLOAT = np.dtype(np.float64)

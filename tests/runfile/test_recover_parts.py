@@ -15,7 +15,7 @@ from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
-from areabench.engine.events import Kind, State
+from areabench.engine.events import EVENT, Kind, State
 from areabench.errors import RunFileError
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import (
@@ -26,7 +26,7 @@ from areabench.runfile.recover import (
     salvage,
     tally_is_sound,
 )
-from areabench.runfile.schema import EVENT, SCHEMA_VERSION, SNAPSHOT
+from areabench.runfile.schema import SCHEMA_VERSION, SNAPSHOT
 from areabench.views.json import to_json
 
 EXPERIMENT = quadratic("iterations = 300", dimension=20) + "[record]\ninterval_s = 0.05\naverage = true\n"

@@ -16,6 +16,7 @@ from tests.support.texts import QUADRATIC
 from areabench.arrays import Vector
 from areabench.engine.events import (
     CLIENT,
+    EVENT,
     Event,
     Kind,
     Provenance,
@@ -34,7 +35,7 @@ from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run, Summary, open_run
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import ATTRIBUTES, EVENT, METRIC, SNAPSHOT
+from areabench.runfile.schema import ATTRIBUTES, METRIC, SNAPSHOT
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_run
 from areabench.views.styled import number

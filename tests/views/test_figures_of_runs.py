@@ -17,14 +17,13 @@ import pytest
 from tests.support.texts import logistic, quadratic
 
 from areabench.cli.main import main
-from areabench.engine.events import Kind
+from areabench.engine.events import EVENT, Kind
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import parse_experiment
 from areabench.results.diagnosis import diagnosis_of
 from areabench.results.table import sweep_table
 from areabench.runfile.read import Run, open_run
-from areabench.runfile.schema import EVENT
 from areabench.sweeps.read import Sweep, open_sweep
 
 pytest.importorskip("matplotlib")

@@ -16,14 +16,13 @@ from tests.support.texts import logistic
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser
 from areabench.cli.report import time_span
-from areabench.engine.events import Kind
+from areabench.engine.events import EVENT, Kind
 from areabench.errors import RunFileError
 from areabench.files import write_text
 from areabench.problems.splits.own import OwnSplit
 from areabench.problems.torch_module import TorchModule
 from areabench.results.grouping import arrange
 from areabench.runfile.read import open_run
-from areabench.runfile.schema import EVENT
 from areabench.sweeps.read import FAILURE_COLUMNS, Failure, open_sweep
 from areabench.sweeps.result import read_result
 from areabench.views.report.details import WHOLE_RUN, Window, labels_of, steps_shown, timeline_of

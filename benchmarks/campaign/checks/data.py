@@ -10,7 +10,6 @@ from benchmarks.campaign.commands import Room
 from benchmarks.campaign.findings import Finding
 from benchmarks.campaign.processes import Ended
 
-from areabench.engine.data import prepare_data
 from areabench.problems.data.images import image_folder
 from areabench.problems.data.mnist import MNIST, Mnist
 
@@ -20,7 +19,7 @@ MOST_ZEROED = 4096  # bytes
 
 def damage_cache(case: Case, room: Room) -> None:
     """Unpack the data and flip a bit of them, or zero some bytes, in place."""
-    prepare_data(Mnist(), room.cache)
+    Mnist().prepare(room.cache)
     chance = random.Random(case.damage_seed)
     path = chance.choice(sorted(image_folder(room.cache, MNIST).glob("*.npy")))
     path.chmod(0o644)

@@ -19,11 +19,6 @@ from areabench.settings.limits import LARGEST
 _ABSURD = 20.0  # how many times the loss of a guess
 
 
-def prepare_data(settings: DataSettings, cache: Path) -> None:
-    """Put into the cache folder, and check there, what the ranks of this node share; safe in several at once."""
-    settings.prepare(cache)
-
-
 def load_data(settings: DataSettings, cache: Path, *, prepared: bool = False) -> Dataset:
     """The data set of an experiment; `prepared`: this node's cache was filled and checked just now."""
     if not prepared and not is_own(settings):

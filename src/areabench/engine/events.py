@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Annotated, NamedTuple
 
-from areabench.arrays import Columns, row_type
+from areabench.arrays import Columns, row_struct, row_type
 from areabench.kernels import Kernels, of_all
 
 
@@ -180,6 +179,44 @@ class Event(NamedTuple):
     digest: int = 0
 
 
+EVENT_COLUMNS: Columns = {
+    "time_s": ("<f8", "when the event happened"),
+    "kind": ("u1", "see below; a word in `run.events`"),
+    "client": ("<i4", "who sent the update"),
+    "round": ("<i8", "the client's round, from 0"),
+    "base_version": ("<i8", "version that the client started from"),
+    "staleness": ("<i8", "server steps between that version and the arrival"),
+    "iteration": ("<i8", "k, updates used plus server steps, after the event"),
+    "version": ("<i8", "server steps so far, after the event"),
+    "step_size": ("<f8", "alpha of the round; for a server step that of the clients called next, NaN if none is"),
+    "drawn_delay_s": ("<f8", "delay drawn for the round"),
+    "realised_delay_s": (
+        "<f8",
+        "the delay as measured on the client's clock; for a cancelled order the time from its sending to that",
+    ),
+    "reply_s": (
+        "<f8",
+        "from the client's last update until it saw the reply, on its clock: both ways, queue and service; NaN if the "
+        "order was no reply",
+    ),
+    "compute_s": ("<f8", "computing inside the delay"),
+    "queue_s": ("<f8", "from the poll that found the update until its handling"),
+    "service_s": ("<f8", "from then until the reply was sent; for a server step, how long it took"),
+    "flags": (
+        "u1",
+        "1 (`OVERRUN`): the update was not ready when its delay was over; with [privacy](privacy.md) also 2 "
+        "(`CLIPPED`): entries were cut to the range, and 4 (`OUTSIDE`): it was not sent because it does not fit into "
+        "it; sums of these",
+    ),
+    "reason": ("u1", "why an update was refused, see below; else 0"),
+    "local_steps": ("<i4", "local steps that the update is made of; 0 in rows that are no update"),
+    "digest": (
+        "<u8",
+        "CRC-32 of the update's bytes, for a server step of the new model's; 0 for an update under a mask",
+    ),
+}
+EVENT = row_type(EVENT_COLUMNS)
+EVENT_ROW = row_struct(EVENT)
 CLIENT_COLUMNS: Columns = {
     "client": ("<i4", "its number, from 0"),
     "rate": ("<f8", "update rate, 1/s"),
@@ -188,7 +225,6 @@ CLIENT_COLUMNS: Columns = {
     "host": ("S64", "name of its machine; empty in the simulator"),
 }
 CLIENT = row_type(CLIENT_COLUMNS)
-EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBBiQ")  # a row of EVENT, which numpy takes four times as long to fill
 
 
 def exit_code(status: Status) -> int:

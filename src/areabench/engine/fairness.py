@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
+from areabench.timing.delays import Traces
 
 CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be
 Floats = NDArray[np.float64]
-Traces = Sequence["array[float]"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -233,7 +233,7 @@ def build_scenario(
 
     Modules that the experiment names are looked for in `folders` first. The folders that an experiment in
     a run file names are not trusted: the caller says where to look. `prepared`: a process of this node has called
-    `prepare_data` just now.
+    `DataSettings.prepare` just now.
     """
     experiment.problem.load_libraries()  # before the user's folders are searched
     if modules_of(experiment):

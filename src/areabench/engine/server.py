@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.engine.messages import AGAIN, Flag, Order, Update
+from areabench.engine.messages import AGAIN, Flag, Order, Update, bare_order
 from areabench.engine.state import FirstOrders, ServerState
 from areabench.errors import RunFailure
 from areabench.methods.base import Arrival, Call, Method, Step
 from areabench.methods.schedules import Schedule
 
 _REPLY = Flag.REPLY  # looking a flag up takes as long as a short call
-_NO_MODEL = np.empty(0)
 
 
 class ErgodicMean:
@@ -317,7 +316,7 @@ class Server:
                 f'method "{self.name}" interrupts client {client}, which chooses its local steps itself; '
                 'use clients.work = "fixed"'
             )
-        return Order(client, _NO_MODEL, 0.0, self.version, self.iteration, flag)
+        return bare_order(client, flag, self.version, self.iteration)
 
     def _check(self, client: int, does: str) -> None:
         """A RunFailure for a client that the rule must not name."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.arrays import row_struct
 from areabench.engine.messages import Flag, UpdateHeader
 
 TIMING = np.dtype(
@@ -19,7 +19,7 @@ TIMING = np.dtype(
 )  # fmt: skip
 MOST_ROWS = 2**17  # 7 MB; halving them takes some milliseconds, in which no client is served
 _ROWS_AT_ONCE = 2**12  # that are thinned out: large pieces of memory that come and go leave holes
-_ROW = struct.Struct("<iddddddB")
+_ROW = row_struct(TIMING)
 _OVERRUN = int(Flag.OVERRUN)
 
 

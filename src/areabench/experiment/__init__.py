@@ -1,4 +1,1 @@
-"""What an experiment says: its sections together, TOML files, checks that concern two parts, labels.
-
-May import methods, problems, timing and what lies below.
-"""
+"""What an experiment says: its sections together, TOML files, checks that concern two parts, labels."""

@@ -1,4 +1,1 @@
-"""The user's own parts, which an experiment names: found, held against their settings, called, compared and trusted.
-
-May import settings and what lies below; it knows no part of the package.
-"""
+"""The user's own parts, which an experiment names: found, held against their settings, called, compared and trusted."""

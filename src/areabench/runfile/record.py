@@ -18,6 +18,7 @@ from areabench.arrays import Vector
 from areabench.engine.conductor import divergence
 from areabench.engine.diagnosis import Diagnosis
 from areabench.engine.events import (
+    EVENT,
     EVENT_ROW,
     Event,
     Provenance,
@@ -47,7 +48,7 @@ from areabench.runfile.layout import (
 from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import status_so_far
 from areabench.runfile.reader import AVERAGES, RunReader
-from areabench.runfile.schema import EVENT, FORMAT, SCHEMA_VERSION, SNAPSHOT
+from areabench.runfile.schema import FORMAT, SCHEMA_VERSION, SNAPSHOT
 
 if TYPE_CHECKING:
     from areabench.runfile.read import Run

@@ -16,7 +16,7 @@ import numpy as np
 
 from areabench.arrays import Columns, row_type
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
-from areabench.engine.events import CLIENT
+from areabench.engine.events import CLIENT, EVENT
 
 FORMAT = "areabench-run"
 SCHEMA_VERSION = 1
@@ -27,42 +27,6 @@ ATTRIBUTES: Columns = {
     "experiment": ("text", "the [experiment](experiment-file.md) with all defaults, as TOML; paths as they were given"),
     "folder": ("text", "the folder that relative paths in the experiment start from, absolute; empty if none is"),
     "folder_from_here": ("text", "the same folder, relative to that of the run file"),
-}
-EVENT_COLUMNS: Columns = {
-    "time_s": ("<f8", "when the event happened"),
-    "kind": ("u1", "see below; a word in `run.events`"),
-    "client": ("<i4", "who sent the update"),
-    "round": ("<i8", "the client's round, from 0"),
-    "base_version": ("<i8", "version that the client started from"),
-    "staleness": ("<i8", "server steps between that version and the arrival"),
-    "iteration": ("<i8", "k, updates used plus server steps, after the event"),
-    "version": ("<i8", "server steps so far, after the event"),
-    "step_size": ("<f8", "alpha of the round; for a server step that of the clients called next, NaN if none is"),
-    "drawn_delay_s": ("<f8", "delay drawn for the round"),
-    "realised_delay_s": (
-        "<f8",
-        "the delay as measured on the client's clock; for a cancelled order the time from its sending to that",
-    ),
-    "reply_s": (
-        "<f8",
-        "from the client's last update until it saw the reply, on its clock: both ways, queue and service; NaN if the "
-        "order was no reply",
-    ),
-    "compute_s": ("<f8", "computing inside the delay"),
-    "queue_s": ("<f8", "from the poll that found the update until its handling"),
-    "service_s": ("<f8", "from then until the reply was sent; for a server step, how long it took"),
-    "flags": (
-        "u1",
-        "1 (`OVERRUN`): the update was not ready when its delay was over; with [privacy](privacy.md) also 2 "
-        "(`CLIPPED`): entries were cut to the range, and 4 (`OUTSIDE`): it was not sent because it does not fit into "
-        "it; sums of these",
-    ),
-    "reason": ("u1", "why an update was refused, see below; else 0"),
-    "local_steps": ("<i4", "local steps that the update is made of; 0 in rows that are no update"),
-    "digest": (
-        "<u8",
-        "CRC-32 of the update's bytes, for a server step of the new model's; 0 for an update under a mask",
-    ),
 }
 SNAPSHOT_COLUMNS: Columns = {
     "time_s": ("<f8", "the model after all events up to and including this time"),
@@ -100,7 +64,6 @@ CHECKSUM_COLUMNS: Columns = {
     "content": ("<u4", "CRC-32 of their bytes"),
     "own": ("<u4", "CRC-32 of the other columns of this row"),
 }
-EVENT = row_type(EVENT_COLUMNS)
 SNAPSHOT = row_type(SNAPSHOT_COLUMNS)
 METRIC = row_type(METRIC_COLUMNS)
 STATUS = row_type(STATUS_COLUMNS)

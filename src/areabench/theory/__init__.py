@@ -1,7 +1,7 @@
 """The paper's theory in numbers: event probabilities, step sizes, bounds and the best server rate.
 
 Functions of plain numbers, and in `applied` of an experiment. Where print and proof differ the valid value is used:
-docs/theory-corrections.md. May import the ground floor, `experiment`, `methods` and `problems`.
+docs/theory-corrections.md.
 """
 
 from __future__ import annotations

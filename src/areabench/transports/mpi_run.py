@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from areabench.engine.client import Placement, place_clients
-from areabench.engine.data import prepare_data
 from areabench.engine.events import Status
 from areabench.engine.messages import check_limits
 from areabench.engine.scenario import Scenario, build_scenario
@@ -111,7 +110,7 @@ def run_on_mpi(
         world.together(lambda: check_parts(experiment, folders))
         if experiment.data is not None:
             data = experiment.data
-            world.together(lambda: prepare_data(data, options.cache) if world.first_on_node else None)
+            world.together(lambda: data.prepare(options.cache) if world.first_on_node else None)
         scenario = world.together(lambda: build_scenario(experiment, options.cache, folders, prepared=True))
         world.together(lambda: check_limits(scenario.shapes))  # whether this MPI can carry its models
         world.together(lambda: check_bits(experiment.bits))

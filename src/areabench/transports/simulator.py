@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, Recording, TargetWatch, divergence
 from areabench.engine.evaluation import NoTarget, VirtualWatch, evaluate_models, loss_wanted, target_met
-from areabench.engine.events import Event, State, Status
+from areabench.engine.events import EVENT, Event, State, Status
 from areabench.engine.lanes import GroupSteps, SharedSteps
 from areabench.engine.messages import INTERRUPTS, USUAL, Flag, Order, Update, UpdateHeader, digest
 from areabench.engine.scenario import ClientPool, Scenario
@@ -30,7 +30,6 @@ from areabench.problems.base import Metrics, Problem
 from areabench.runfile.checkpoint import Checkpoint, Pending
 from areabench.runfile.layout import ModelsInMemory
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import EVENT
 from areabench.threads import limited_threads
 from areabench.timing.delays import RoundTime
 

@@ -1,1 +1,1 @@
-"""What users see: text, JSON, tables, figures, report and watch. Imports results and below; no transport or launch."""
+"""What users see: text, JSON, tables, figures, report and watch."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.events import Kind, State, Status
-from areabench.engine.fairness import Traces, traces_of
+from areabench.engine.fairness import traces_of
 from areabench.engine.messages import digest
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.experiment import Experiment
@@ -27,6 +27,7 @@ from areabench.runfile.lock import lock_seen
 from areabench.runfile.open import DamagedFileError
 from areabench.runfile.read import decoded_experiment
 from areabench.runfile.reader import RunReader
+from areabench.timing.delays import Traces
 
 WINDOW_S = 10.0  # of the run's time that counts as recent
 _SNAPSHOTS_SEARCHED = 32  # two blocks: more are never half written
