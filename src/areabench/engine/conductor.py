@@ -181,8 +181,7 @@ class Conductor:
                 self.refuse(client, reason, time_s, update)
             return
         assert open_order is not None
-        # Integers are compared here and below: looking into a Flag takes as long as a short call.
-        if flags & _CLIPPED:
+        if flags and flags & _CLIPPED:
             recorder.tally.clipped += 1
         if self._refusals:
             self._refusals.pop(client, None)

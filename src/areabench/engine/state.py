@@ -157,7 +157,7 @@ def refusal_reason(update: Update, open_order: OpenOrder | None, like: Vector | 
         return Reason.ROUND
     if header.base_version != open_order.order.version:
         return Reason.BASE_VERSION
-    if header.flags & _OUTSIDE:
+    if header.flags and header.flags & _OUTSIDE:  # nearly always there are none, and `&` of flags takes long
         return Reason.OUTSIDE
     if like is None:
         return Reason.NONE
