@@ -119,7 +119,7 @@ class RecordedRun:
         seed = self.scenario.experiment.seed
         batches = Minibatches(seed, message.client, rows, self.local_steps, self.settings.batch_size)
         batches.skip(message.round)
-        return batches.next_batches()
+        return batches.next_round()
 
     @cached_property
     def _by_step(self) -> list[list[Message]]:

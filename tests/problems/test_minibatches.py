@@ -28,14 +28,14 @@ def batches(steps: int = 3, batch_size: int = 7) -> Minibatches:
 )
 def test_the_sequence_is_that_of_earlier_runs(steps: int, batch_size: int, digest: str) -> None:
     found = batches(steps, batch_size)
-    rounds = b"".join(found.next_batches().tobytes() for _ in range(40))
+    rounds = b"".join(found.next_round().tobytes() for _ in range(40))
     assert hashlib.sha256(rounds).hexdigest()[:16] == digest
 
 
 @pytest.mark.parametrize("counts", [(1,) * 90, (90,), (0, 1, 71, 3, 15), (71, 2, 17)])
 def test_any_counts_take_the_same_sequence(counts: tuple[int, ...]) -> None:
     rounds = batches()  # a block has 24 rounds, 72 mini-batches
-    expected = np.concatenate([rounds.next_batches() for _ in range(30)])
+    expected = np.concatenate([rounds.next_round() for _ in range(30)])
     found = batches()
     taken = [found.next_batches(count) for count in counts]
     assert [len(rows) for rows in taken] == list(counts)
@@ -54,11 +54,11 @@ def test_skipped_rounds_have_all_their_mini_batches() -> None:
     late, whole = batches(), batches()
     late.skip(25)
     whole.skip_batches(75)
-    np.testing.assert_array_equal(late.next_batches(), whole.next_batches())
+    np.testing.assert_array_equal(late.next_round(), whole.next_round())
 
 
 def test_mini_batches_hold_only_the_clients_own_rows() -> None:
     own = np.array([3, 17, 4, 39])
     found = Minibatches(1, 0, own, 5, 32)
-    assert set(np.concatenate([found.next_batches().ravel() for _ in range(20)])) == set(own)
-    assert found.next_batches().shape == (5, 32)
+    assert set(np.concatenate([found.next_round().ravel() for _ in range(20)])) == set(own)
+    assert found.next_round().shape == (5, 32)

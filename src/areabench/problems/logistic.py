@@ -367,7 +367,7 @@ class LocalLogistic:
             kept = 1 - rates * problem.settings.regularisation
             per_sample = rates / problem.settings.batch_size
             self._steps = plan_round(kept, per_sample, problem.data.scale, problem.local_steps)
-        for number, (rows, step) in enumerate(zip(self._batches.next_batches(), self._steps, strict=True)):
+        for number, (rows, step) in enumerate(zip(self._batches.next_round(), self._steps, strict=True)):
             work.shared.load(rows)
             if number == 0:
                 work.read(models, step.shrink)

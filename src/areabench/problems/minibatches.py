@@ -79,6 +79,10 @@ class Minibatches:
         self._block = np.empty((0, batch_size), dtype=np.int64)
         self._next = 0
 
+    def next_round(self) -> NDArray[np.int64]:
+        """Row numbers of the next round, shape (steps, batch_size)."""
+        return self.next_batches()
+
     def next_batches(self, count: int | None = None) -> NDArray[np.int64]:
         """Row numbers of the next `count` mini-batches, or of a round, shape (count, batch_size)."""
         if count is None:

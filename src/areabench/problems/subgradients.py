@@ -46,7 +46,7 @@ class LocalSubgradient:
 
     def descend_lanes(self, models: Sequence[Stack], step_sizes: Floats) -> Stack:
         """M steps of each lane; a new array."""
-        return self._descend(np.concatenate(models), step_sizes[:, None], self._batches.next_batches())
+        return self._descend(np.concatenate(models), step_sizes[:, None], self._batches.next_round())
 
     def _descend(self, result: Vector | Stack, step_size: Any, batches: NDArray[np.int64]) -> Vector | Stack:
         """Change a model, or all models of a stack."""
