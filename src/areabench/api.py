@@ -233,8 +233,8 @@ def evaluate(
 
     A RunFailure where the evaluation fails; the file is as it was then. `trust` and `parts` are those of `replay`.
     """
-    from areabench.cli.evaluate import evaluate_file
     from areabench.engine.scenario import trusted_scenario
+    from areabench.transports.evaluate import evaluate_file
 
     path = _path_of(run)
     trusted = [str(each) for each in trust]
@@ -341,9 +341,9 @@ def _path_or_temporary(output: Path | None, name: str) -> Iterator[Path]:
 
 
 def _run_file(output: str | Path | None) -> AbstractContextManager[Path]:
-    from areabench.cli.options import run_file
+    from areabench.files import run_file_path
 
-    return _path_or_temporary(None if output is None else run_file(str(output)), "run.h5")
+    return _path_or_temporary(None if output is None else run_file_path(str(output)), "run.h5")
 
 
 def _path_of(run: Run | str | Path) -> Path:

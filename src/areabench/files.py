@@ -111,3 +111,11 @@ def replace_text(path: Path, text: str, part: Path) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def run_file_path(text: str) -> Path:
+    """A run file to write: commands that read folders look for names that end in .h5."""
+    path = Path(text)
+    if path.suffix in (".h5", ".hdf5") or os.path.lexists(path) or not path.name or text.endswith("/"):
+        return path
+    return path.with_name(f"{path.name}.h5")

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.cli import Command, CommandContext
-from areabench.cli.options import force_option, positive, run_file, set_option
+from areabench.cli.options import force_option, positive, set_option
 from areabench.errors import UserError
+from areabench.files import run_file_path
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
@@ -315,7 +316,7 @@ def job_script(options: argparse.Namespace, work: JobWork) -> str:
         return f"{head}\n{_filled('sweep', values)}"
     path = path.with_name(f"{path.name}.h5")
     if options.runs is not None:
-        path = run_file(str(options.runs))
+        path = run_file_path(str(options.runs))
     values["output"] = shlex.quote(str(path))
     values["trust"] = ""
     if trust := trust_options(runs[0]):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from pathlib import Path
+
+from areabench.files import run_file_path
 
 
 def experiment_options(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def new_run_options(parser: argparse.ArgumentParser) -> None:
     """A run of an experiment, and how it is recorded."""
     experiment_options(parser)
     parser.add_argument(
-        "-o", "--output", type=run_file,
+        "-o", "--output", type=run_file_path,
         help="run file to write; .h5 is added if it is missing (default runs/NAME-METHOD-SEED.h5)",
     )  # fmt: skip
     force_option(parser)
@@ -111,14 +112,6 @@ def json_option(parser: argparse._ActionsContainer, purpose: str = "print JSON")
 
 
 # -------------------------------------------------------------------------------------------------- values
-
-
-def run_file(text: str) -> Path:
-    """A run file to write: commands that read folders look for names that end in .h5."""
-    path = Path(text)
-    if path.suffix in (".h5", ".hdf5") or os.path.lexists(path) or not path.name or text.endswith("/"):
-        return path
-    return path.with_name(f"{path.name}.h5")
 
 
 def positive(text: str) -> int:

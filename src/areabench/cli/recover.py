@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.cli import DONE, Command, CommandContext
-from areabench.cli.options import force_option, json_option, progress_option, run_argument, run_file
+from areabench.cli.options import force_option, json_option, progress_option, run_argument
 from areabench.errors import RunFailure, RunFileError, UserError
+from areabench.files import run_file_path
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -27,7 +28,7 @@ _BYTES_PER_SECOND = 2e6  # its speed at worst
 def recover_options(parser: argparse.ArgumentParser) -> None:
     """A damaged file, and the one to write."""
     run_argument(parser, "damaged run file; it is not changed")
-    parser.add_argument("-o", "--output", type=run_file, required=True, help="run file to write")
+    parser.add_argument("-o", "--output", type=run_file_path, required=True, help="run file to write")
     force_option(parser)
     json_option(parser)
     progress_option(parser)

@@ -6,7 +6,7 @@ H. Yang, X. Zhang, P. Khanduri, J. Liu: Anarchic Federated Learning, ICML 2022.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from areabench.methods.base import Method, MethodInputs, Report, ServerStepSettings, Work, buffered
 from areabench.methods.gradient_tables import mean_gradient
@@ -30,7 +30,7 @@ class AfaCd(ServerStepSettings):
     server_step_size: float | None = key("step size eta of the server; left out: alpha·M", None, above=0)
 
     @property
-    def eta_left_out(self) -> str:
+    def eta_left_out(self) -> Literal["alpha", "alpha·M"]:
         """As long as a round."""
         return "alpha·M"
 

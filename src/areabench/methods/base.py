@@ -112,7 +112,7 @@ class MethodSettings:
     @property
     def client_driven(self) -> bool:
         """Whether every update is answered with an order to the same client, so that arrivals are always the same."""
-        return self.chooses == "clients"
+        return True
 
     @property
     def trains_first(self) -> bool:
@@ -176,7 +176,7 @@ class ServerStepSettings(MethodSettings):
     server_step_size: float | None = key("step size eta of the server; left out: alpha", None, above=0)
 
     @property
-    def eta_left_out(self) -> str:
+    def eta_left_out(self) -> Literal["alpha", "alpha·M"]:
         """What eta is where it is left out: "alpha", or "alpha·M", as long as a round."""
         return "alpha"
 

@@ -40,6 +40,7 @@ class Favas(MethodSettings):
     page = "methods-local-work.md#favas"
     paper = "Leconte et al., 2023"
     chooses = "server, uniformly"
+    client_driven = False
     limit = "exact for small steps"
     memory = "2 d"
     needs = CONTACT_NEEDS

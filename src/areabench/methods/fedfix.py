@@ -40,6 +40,7 @@ class FedFix(MethodSettings):
     page = "methods-buffered.md#fedfix"
     paper = "Fraboni et al., JMLR 2023"
     chooses = "server: who has answered"
+    client_driven = False
     limit = "exact on average"
     memory = "2 d + n"
     needs = (

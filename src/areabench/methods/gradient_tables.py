@@ -47,7 +47,7 @@ class GradientTable(ServerStepSettings):
     steps: Literal["criterion", "arrivals"] = key(_STEPS, "criterion", written=False)
 
     @property
-    def eta_left_out(self) -> str:
+    def eta_left_out(self) -> Literal["alpha", "alpha·M"]:
         """As `eta` says."""
         return self.eta
 

@@ -26,6 +26,7 @@ class Mifa(MethodSettings):
     page = "methods-memory.md#mifa"
     paper = "Gu et al., NeurIPS 2021"
     chooses = "server: all that are free, in each round"
+    client_driven = False
     limit = "exact"
     memory = "2 d"
     needs = (Need("aggregation.name", ("period", "poisson"), "whose rounds end by the clock"),)

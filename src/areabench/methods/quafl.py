@@ -30,6 +30,7 @@ class QuAfl(MethodSettings):
     page = "methods-local-work.md#quafl"
     paper = "Zakerinia et al., AISTATS 2024"
     chooses = "server, uniformly"
+    client_driven = False
     limit = "biased to fast clients"
     memory = "2 d"
     needs = CONTACT_NEEDS

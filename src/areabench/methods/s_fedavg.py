@@ -37,6 +37,7 @@ class SFedAvg(MethodSettings):
     page = "methods.md#s-fedavg"
     paper = "McMahan et al., AISTATS 2017"
     chooses = "server, uniformly"
+    client_driven = False
     limit = "exact for M = 1"
     memory = "2 d"
     needs = (Need("aggregation.name", ("updates",), "whose round ends when its clients have answered"),)

@@ -281,8 +281,10 @@ def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None
     try_parts(scenario, cache)
     if settings.wants_minimiser or scenario.experiment.schedule.of_theorem:
         progress.close("solving for constants and minimiser")
-        _ = settings.wants_minimiser and problem.optimum  # type: ignore[attr-defined]
-        _ = scenario.theorem  # both are kept
+        # Both are kept by those who compute them.
+        if settings.wants_minimiser:
+            _ = problem.optimum  # type: ignore[attr-defined]
+        _ = scenario.theorem
         progress.close()
 
 
