@@ -202,7 +202,7 @@ def test_what_ends_it_while_it_writes_loses_nothing(folder: Path, monkeypatch: p
         write_again(run, metrics, path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("areabench.runfile.record.write_again", interrupted)
+    monkeypatch.setattr("areabench.transports.evaluate.write_again", interrupted)
     complaint("evaluate run.h5", code=130)
     assert FILE.read_bytes() == before
     assert [path.name for path in Path().iterdir()] == ["run.h5"]

@@ -438,7 +438,7 @@ class Conductor:
     def _step_if_due(self, time_s: float) -> bool:
         """Step if the rule says so, or enough updates have arrived; returns whether it was due."""
         server = self._server
-        due = server.due or (not server.decides and self._criterion.counted(server.updates_since_step))
+        due = server.due if server.decides else self._criterion.counted(server.updates_since_step)
         if not due or server.iteration >= self._iterations:
             return False
         self._step(time_s)

@@ -33,10 +33,14 @@ class Follower:
         once: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._wait_s, self._evaluator, self._clock = path, wait_s, evaluator, clock
+        self._path = path
+        self._wait_s = wait_s
+        self._evaluator = evaluator
+        self._clock = clock
         self.once = once  # whether there is one frame, which has to wait for what it shows
         self._tail = Tail(path)
-        self._news_s, self._state = clock(), (0, 0.0)  # size and time of the file at the last news
+        self._news_s = clock()
+        self._state = (0, 0.0)  # size and time of the file at the last news
         self._passed: deque[tuple[float, float]] = deque()  # real time, the run's time
         self._unreadable_s: float | None = None  # since when the file cannot be read
         self._gone_before = False
@@ -68,12 +72,14 @@ class Follower:
         """A run whose process has ended without a final state was killed; its launcher may still write why."""
         now_s = self._clock()
         if (state := (seen.size_bytes, seen.written_at)) != self._state:
-            self._state, self._news_s = state, now_s
+            self._state = state
+            self._news_s = now_s
         if seen.status.state != State.RUNNING or seen.writer == Writer.THERE:
             self._gone_before = False
             return frame
         if seen.writer == Writer.GONE:
-            certain, self._gone_before = self._gone_before or self.once, True
+            certain = self._gone_before or self.once
+            self._gone_before = True
             return replace(frame, state=KILLED, reason="its process has ended") if certain else frame
         silent_s = now_s - self._news_s
         if silent_s >= self._wait_s and not self.once:
@@ -85,7 +91,8 @@ class Follower:
 
     def _speed(self, seen: Observation) -> float:
         """Seconds of the run per second of real time, lately; NaN for the first frame."""
-        now_s, time_s = self._clock(), seen.time_s
+        now_s = self._clock()
+        time_s = seen.time_s
         if self._passed and time_s < self._passed[-1][1]:
             self._passed.clear()  # another run has replaced it
         self._passed.append((now_s, time_s))
