@@ -150,12 +150,14 @@ def test_one_client_does_the_same_on_both_clocks(logistic: Launcher, capsys: pyt
     assert logistic.run(2, *changes).code == 0
     with logistic.simulated(*changes) as simulated, logistic.recorded() as recorded:
         found = compare_runs(simulated, recorded)
+        np.testing.assert_array_equal(simulated.model(-1), recorded.model(-1))
         capsys.readouterr()
         assert main(["compare", str(simulated.path), str(recorded.path)]) == 0
     assert found.order is not None
     assert (found.order.common, found.order.distance, found.order.differs_at) == (20, 0.0, None)
     assert (found.updates.second, found.server_steps.second, found.staleness_distance) == (20, 5, 0.0)
-    assert found.loss.final.difference_percent == 0.0
+    # How a loss is rounded depends on how many snapshots were evaluated together, and so on their times.
+    assert found.loss.final.difference_percent == pytest.approx(0.0, abs=1e-6)
     assert "real time minus simulated: " in capsys.readouterr().out
 
 
