@@ -58,3 +58,16 @@ def test_the_page_of_commands_has_those_that_are_typed() -> None:
     assert sections == list(options_of_commands())
     assert "simulate" in sections
     assert "batch" not in sections
+
+
+def test_every_test_that_a_page_cites_exists() -> None:
+    """By its file, and by its name behind the file."""
+    files = {path.name for path in ROOT.glob("tests/**/test_*.py")}
+    tests = set(re.findall(r"def (test_\w+)", "".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))))
+    for path in (ROOT / "docs").glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        cited = set(re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)`", text))
+        assert cited <= files, f"{path.name} cites {cited - files}"
+        behind_files = re.findall(r"test_\w+\.py`: ((?:`\w+`(?:, )?)+)", text)
+        named = set(re.findall(r"`(test_\w+)`", " ".join(behind_files)))
+        assert named <= tests, f"{path.name} cites {named - tests}"
