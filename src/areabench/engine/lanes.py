@@ -30,7 +30,7 @@ from areabench.problems.base import LocalLanes, Problem
 # Models that clients still compute with: four start from each version (the default), and it is held until the slowest
 # of them, with exponential delays, has answered: (1 + 1/2 + 1/3 + 1/4) / 4.
 _VERSIONS_A_CLIENT = 0.52
-MOST_SNAPSHOTS = 1000  # of a run that shares a pass
+MOST_LANE_SNAPSHOTS = 1000  # of a run that shares a pass
 MOST_LANES = 32  # wider passes gain nothing, and their models leave the processor's cache
 MOST_BYTES = 10**9  # of what a pass holds
 
@@ -74,7 +74,7 @@ def _can_share(experiment: Experiment) -> bool:
         return False
     if record.snapshots == "none":
         return True
-    return record.snapshots == "grid" and (stop.horizon_s or math.inf) / record.interval_s <= MOST_SNAPSHOTS
+    return record.snapshots == "grid" and (stop.horizon_s or math.inf) / record.interval_s <= MOST_LANE_SNAPSHOTS
 
 
 def _shared(experiment: Experiment) -> Experiment:

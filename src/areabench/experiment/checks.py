@@ -14,6 +14,7 @@ from areabench.problems.data.mnist import Mnist
 from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.problems.splits.rows import check_enough
 from areabench.settings.keys import check_part, is_own
+from areabench.settings.limits import MOST_SNAPSHOTS
 
 _MOST_DRAWS = 100_000_000  # samples per round; their row numbers alone take 800 MB
 _MOST_EVENTS = 1e10  # expected updates or server steps of a run: the simulator alone takes days for them
@@ -66,10 +67,12 @@ def _check_end(experiment: Experiment) -> None:
     if stop.target_accuracy is not None and not experiment.problem.has_accuracy:
         name = experiment.problem.name
         raise UserError(f'stop.target_accuracy: problem "{name}" has no accuracy; use stop.target_loss')
-    if stop.horizon_s is not None and record.snapshots == "grid" and stop.horizon_s / record.interval_s > 1e6:
+    on_grid = stop.horizon_s is not None and record.snapshots == "grid"
+    snapshots = (stop.horizon_s or 0.0) / record.interval_s if record.snapshots == "grid" else 0.0
+    if snapshots > MOST_SNAPSHOTS:
         raise UserError(
-            f"record.interval_s: {record.interval_s} s over a horizon of {stop.horizon_s} s is more than 1,000,000 "
-            "snapshots; use a larger interval"
+            f"record.interval_s: {record.interval_s} s over a horizon of {stop.horizon_s} s is more than "
+            f"{MOST_SNAPSHOTS:,} snapshots; use a larger interval"
         )
 
 

@@ -49,6 +49,7 @@ from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import status_so_far
 from areabench.runfile.reader import AVERAGES, RunReader
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION, SNAPSHOT
+from areabench.settings.limits import MOST_SNAPSHOTS
 
 if TYPE_CHECKING:
     from areabench.runfile.read import Run
@@ -75,7 +76,6 @@ class RunPrefix:
 _BLOCKS_THAT_MAY_WAIT = 16
 _FLUSH_S = 1.0  # rows wait no longer than this if there are spare moments
 _LONGEST_WAIT_S = 3.0  # nor longer than this if there are none
-MOST_SNAPSHOTS = 1_000_000
 _WRITTEN_AT_THE_END = (
     "metrics", "tally/staleness", "tally/served", "diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary"
 )  # fmt: skip
