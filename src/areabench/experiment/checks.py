@@ -67,9 +67,7 @@ def _check_end(experiment: Experiment) -> None:
     if stop.target_accuracy is not None and not experiment.problem.has_accuracy:
         name = experiment.problem.name
         raise UserError(f'stop.target_accuracy: problem "{name}" has no accuracy; use stop.target_loss')
-    on_grid = stop.horizon_s is not None and record.snapshots == "grid"
-    snapshots = (stop.horizon_s or 0.0) / record.interval_s if record.snapshots == "grid" else 0.0
-    if snapshots > MOST_SNAPSHOTS:
+    if record.snapshots == "grid" and (stop.horizon_s or 0.0) / record.interval_s > MOST_SNAPSHOTS:
         raise UserError(
             f"record.interval_s: {record.interval_s} s over a horizon of {stop.horizon_s} s is more than "
             f"{MOST_SNAPSHOTS:,} snapshots; use a larger interval"
