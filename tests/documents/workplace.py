@@ -31,7 +31,7 @@ _OF_MAKE = re.compile(r"(MAKE.*|MFLAGS|MPI|MPICC|PYTHON|VENV|TRIALS|RANKS|PYTEST
 LIMIT_S = 180.0  # for a command
 PARSED = "docs/commands.md"  # generated from the help: its examples are parsed here, and executed by other documents
 STOPPED_RUN = (
-    ".venv/bin/areabench simulate benchmarks/experiments/demo/quadratic.toml --set stop.horizon_s=5000 "
+    ".venv/bin/areabench simulate benchmarks/experiments/demo/quadratic.toml --set stop.horizon_s=30000 "
     "-o runs/stopped.h5  # Ctrl-C"
 )
 
