@@ -152,8 +152,8 @@ def test_a_client_that_is_silent_stops_no_checkpoint(quadratic: Launcher, launch
     wait_until(lambda: written.stat().st_mtime > end_s)
     first = written.stat().st_mtime_ns
     wait_until(lambda: written.stat().st_mtime_ns > first)  # what is said about the first one has been said by then
-    for number in (0, 2):
-        os.kill(run.rank(number), signal.SIGKILL)
+    for process in [run.rank(0), run.rank(2)]:  # both are found before the first one dies
+        os.kill(process, signal.SIGKILL)
     assert run.ended() == 1
     assert "no answer from client 1 for 10 s: a checkpoint is written" in run.output
     with areabench.resume(quadratic.run_file) as recorded:
